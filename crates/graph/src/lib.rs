@@ -1,4 +1,17 @@
-//! The pure part of Meshwork: dtypes, shapes, operations, the graph and its passes.
+//! The pure part of Meshwork: dtypes, shapes, operations, the graph and its passes. No threads, no I/O.
 #![forbid(unsafe_code)]
 
+pub mod canonical;
+pub mod dtype;
+pub mod graph;
+pub mod op;
+pub mod ops;
 pub mod philox;
+pub mod rule;
+pub mod shape;
+
+pub use dtype::{DType, Scalar};
+pub use graph::{Graph, Node, NodeId};
+pub use op::{Backward, Op, OpError, Operation};
+pub use rule::{Factor, Kind, SplitRule};
+pub use shape::{Dims, Layout, Shape, Type};

@@ -17,12 +17,7 @@ pub fn philox4x32(key: [u32; 2], counter: [u32; 4]) -> [u32; 4] {
         }
         let p0 = u64::from(MULTIPLIER[0]) * u64::from(c[0]);
         let p1 = u64::from(MULTIPLIER[1]) * u64::from(c[2]);
-        c = [
-            (p1 >> 32) as u32 ^ c[1] ^ k[0],
-            p1 as u32,
-            (p0 >> 32) as u32 ^ c[3] ^ k[1],
-            p0 as u32,
-        ];
+        c = [(p1 >> 32) as u32 ^ c[1] ^ k[0], p1 as u32, (p0 >> 32) as u32 ^ c[3] ^ k[1], p0 as u32];
     }
     c
 }
@@ -36,12 +31,7 @@ pub fn site_key(seed: u64, name: &str, step: u64) -> u64 {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     }
     let key = [seed as u32, (seed >> 32) as u32];
-    let counter = [
-        hash as u32,
-        (hash >> 32) as u32,
-        step as u32,
-        (step >> 32) as u32,
-    ];
+    let counter = [hash as u32, (hash >> 32) as u32, step as u32, (step >> 32) as u32];
     let [a, b, ..] = philox4x32(key, counter);
     u64::from(a) | u64::from(b) << 32
 }
@@ -61,14 +51,8 @@ mod tests {
     /// Known answers published with the Random123 library (`kat_vectors`, philox4x32 10 rounds).
     #[test]
     fn known_answers() {
-        assert_eq!(
-            philox4x32([0; 2], [0; 4]),
-            [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]
-        );
-        assert_eq!(
-            philox4x32([u32::MAX; 2], [u32::MAX; 4]),
-            [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]
-        );
+        assert_eq!(philox4x32([0; 2], [0; 4]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+        assert_eq!(philox4x32([u32::MAX; 2], [u32::MAX; 4]), [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
     }
 
     #[test]

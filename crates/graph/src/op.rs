@@ -1,0 +1,131 @@
+//! The closed set of operations, and what each one must say about itself.
+
+use crate::graph::{Graph, NodeId};
+use crate::ops::*;
+use crate::rule::SplitRule;
+use crate::shape::Type;
+use std::fmt;
+
+/// A mistake in shapes or dtypes; the text names the operation and both sides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpError(pub String);
+
+impl fmt::Display for OpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OpError {}
+
+/// What a gradient rule sees of the node that it differentiates.
+pub struct Backward<'a> {
+    /// The node's inputs.
+    pub inputs: &'a [NodeId],
+    /// The node itself, whose value the rule may use.
+    pub output: NodeId,
+    /// The gradient of the loss by the node's value; same type.
+    pub grad: NodeId,
+}
+
+/// Everything mathematical about an operation.
+pub trait Operation {
+    /// The name in printed graphs.
+    fn name(&self) -> &'static str;
+
+    /// The type of the result, or what is wrong with the inputs.
+    fn infer(&self, inputs: &[&Type]) -> Result<Type, OpError>;
+
+    /// Adds the nodes that compute the gradients by each input; `None` where there is none.
+    fn gradient(&self, graph: &mut Graph, backward: &Backward) -> Vec<Option<NodeId>>;
+
+    /// How the operation may be split over devices.
+    fn rule(&self, inputs: &[&Type], output: &Type) -> SplitRule;
+
+    /// Floating-point operations; a fused multiply-add counts as two.
+    fn flops(&self, inputs: &[&Type], output: &Type) -> u64;
+}
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $variant:ident($struct:ty),)*) => {
+        /// One operation of the graph. The compiler names every place where a new one must be handled.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub enum Op {
+            $($(#[$doc])* $variant($struct),)*
+        }
+
+        impl Op {
+            /// The operation as the trait that all of them share.
+            pub fn operation(&self) -> &dyn Operation {
+                match self {
+                    $(Op::$variant(op) => op,)*
+                }
+            }
+        }
+
+        $(impl From<$struct> for Op {
+            fn from(op: $struct) -> Op {
+                Op::$variant(op)
+            }
+        })*
+    };
+}
+
+operations! {
+    /// A value bound when the program runs.
+    Input(Input),
+    /// A number that is part of the structure.
+    Const(Const),
+    /// Positions along a dimension.
+    Iota(Iota),
+    /// Random values addressed by a key.
+    Random(Random),
+    /// Elementwise.
+    Element(Element),
+    /// A region of elementwise operations.
+    Fused(Fused),
+    /// Sum, product, maximum or minimum over dimensions.
+    Reduce(Reduce),
+    /// Position of the maximum or minimum.
+    ArgReduce(ArgReduce),
+    /// Running sum.
+    CumSum(CumSum),
+    /// Generalised matrix product.
+    Dot(Dot),
+    /// Convolution.
+    Conv(Conv),
+    /// Gradient of a convolution by its input; also the transposed convolution.
+    ConvInput(ConvInput),
+    /// Gradient of a convolution by its weight.
+    ConvWeight(ConvWeight),
+    /// Average pooling.
+    AvgPool(AvgPool),
+    /// Gradient of average pooling.
+    AvgPoolInput(AvgPoolInput),
+    /// Maximum pooling.
+    MaxPool(MaxPool),
+    /// Gradient of maximum pooling.
+    MaxPoolInput(MaxPoolInput),
+    /// Same elements, other shape.
+    Reshape(Reshape),
+    /// Other order of dimensions.
+    Permute(Permute),
+    /// Repetition along dimensions of size 1.
+    Expand(Expand),
+    /// Every step-th element.
+    Slice(Slice),
+    /// A border of a constant.
+    Pad(Pad),
+    /// Several values behind each other.
+    Concat(Concat),
+    /// One index per output element.
+    Gather(Gather),
+    /// Adds at one index per source element.
+    ScatterAdd(ScatterAdd),
+    /// One index per slice.
+    IndexSelect(IndexSelect),
+    /// Adds slices at indices.
+    IndexAdd(IndexAdd),
+    /// A user's own operation.
+    Custom(Custom),
+}

@@ -1,0 +1,103 @@
+//! A user's own operation: forward, gradient, split rule and kernel, without touching these crates.
+
+use crate::graph::{Graph, NodeId};
+use crate::op::{Backward, OpError, Operation};
+use crate::rule::SplitRule;
+use crate::shape::Type;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// Runs independent tasks on the threads of the device that a kernel runs on.
+pub trait Parallel {
+    /// Number of threads, at least 1.
+    fn threads(&self) -> usize;
+
+    /// Calls `task(0)`, …, `task(count - 1)`, in any order and on any of the threads, and returns when all are done.
+    fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync));
+}
+
+/// What the kernel of a user's operation reads: dense row-major bytes in native order.
+pub struct CustomInput<'a> {
+    /// Element type and shape.
+    pub ty: &'a Type,
+    /// The elements, aligned for their dtype.
+    pub bytes: &'a [u8],
+}
+
+/// A user's operation.
+///
+/// For equal bits in every layout the kernel must compute each output element in an order that depends on
+/// global indices alone, and `rule` must name only factors whose split keeps that order.
+pub trait CustomOp: fmt::Debug + Send + Sync {
+    /// The name in printed graphs and timelines.
+    fn name(&self) -> &'static str;
+
+    /// Distinguishes instances with different parameters; part of the graph's structure. Two operations of
+    /// equal name and key must do the same.
+    fn key(&self) -> u64;
+
+    /// The type of the result, or what is wrong with the inputs.
+    fn infer(&self, inputs: &[&Type]) -> Result<Type, OpError>;
+
+    /// The kernel. `output` is dense row-major and aligned for its dtype; its old contents mean nothing.
+    fn run(&self, inputs: &[CustomInput], output: &mut [u8], parallel: &dyn Parallel);
+
+    /// Adds the nodes of the gradients by each input; without one the operation has no gradient.
+    fn gradient(&self, graph: &mut Graph, backward: &Backward) -> Vec<Option<NodeId>> {
+        let _ = graph;
+        vec![None; backward.inputs.len()]
+    }
+
+    /// How the operation may be split; by default not at all.
+    fn rule(&self, inputs: &[&Type], output: &Type) -> SplitRule {
+        let _ = (inputs, output);
+        SplitRule::whole()
+    }
+
+    /// Floating-point operations, for reports.
+    fn flops(&self, inputs: &[&Type], output: &Type) -> u64 {
+        let _ = inputs;
+        output.shape.numel() as u64
+    }
+}
+
+/// A user's operation as a node of the graph.
+#[derive(Clone, Debug)]
+pub struct Custom(pub Arc<dyn CustomOp>);
+
+impl PartialEq for Custom {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name() == other.0.name() && self.0.key() == other.0.key()
+    }
+}
+
+impl Eq for Custom {}
+
+impl Hash for Custom {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.0.name(), self.0.key()).hash(state);
+    }
+}
+
+impl Operation for Custom {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Type, OpError> {
+        self.0.infer(inputs)
+    }
+
+    fn gradient(&self, graph: &mut Graph, backward: &Backward) -> Vec<Option<NodeId>> {
+        self.0.gradient(graph, backward)
+    }
+
+    fn rule(&self, inputs: &[&Type], output: &Type) -> SplitRule {
+        self.0.rule(inputs, output)
+    }
+
+    fn flops(&self, inputs: &[&Type], output: &Type) -> u64 {
+        self.0.flops(inputs, output)
+    }
+}

@@ -1,0 +1,31 @@
+//! The operations: one file for everything mathematical about each.
+
+mod arg;
+mod concat;
+mod conv;
+mod custom;
+mod dot;
+mod element;
+mod index;
+mod leaf;
+mod pad;
+mod pool;
+mod random;
+mod reduce;
+mod scan;
+mod view;
+
+pub use arg::*;
+pub use concat::*;
+pub use conv::*;
+pub use custom::*;
+pub use dot::*;
+pub use element::*;
+pub use index::*;
+pub use leaf::*;
+pub use pad::*;
+pub use pool::*;
+pub use random::*;
+pub use reduce::*;
+pub use scan::*;
+pub use view::*;

@@ -1,0 +1,215 @@
+//! Operations that move no data: another shape, order or selection of the same elements.
+
+use crate::dtype::Scalar;
+use crate::graph::{Graph, NodeId};
+use crate::op::{Backward, OpError, Operation};
+use crate::ops::{Pad, Reduce, ReduceOp};
+use crate::rule::{Kind, SplitRule};
+use crate::shape::{Dims, Shape, Type};
+use smallvec::SmallVec;
+
+/// The same elements in row-major order under another shape.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Reshape {
+    /// Shape of the result.
+    pub shape: Shape,
+}
+
+/// Dimensions in another order: dimension `d` of the result is dimension `dims[d]` of the operand.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Permute {
+    /// A permutation of the operand's dimensions.
+    pub dims: Dims,
+}
+
+/// Repeats dimensions of size 1; same number of dimensions.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Expand {
+    /// Shape of the result.
+    pub shape: Shape,
+}
+
+/// Per dimension `sizes[d]` elements from `starts[d]`, `steps[d]` apart (negative steps go backwards).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Slice {
+    /// First element of each dimension.
+    pub starts: Dims,
+    /// Elements of each dimension.
+    pub sizes: Dims,
+    /// Distance between elements of each dimension; never 0.
+    pub steps: SmallVec<[isize; 6]>,
+}
+
+impl Operation for Reshape {
+    fn name(&self) -> &'static str {
+        "reshape"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Type, OpError> {
+        let Type { dtype, shape } = inputs[0];
+        if shape.numel() != self.shape.numel() {
+            return Err(OpError(format!(
+                "reshape: {shape} has {} elements, {} has {}",
+                shape.numel(),
+                self.shape,
+                self.shape.numel()
+            )));
+        }
+        Ok(Type { dtype: *dtype, shape: self.shape.clone() })
+    }
+
+    fn gradient(&self, g: &mut Graph, b: &Backward) -> Vec<Option<NodeId>> {
+        let shape = g.ty(b.inputs[0]).shape.clone();
+        vec![Some(g.reshape(b.grad, shape))]
+    }
+
+    fn rule(&self, inputs: &[&Type], output: &Type) -> SplitRule {
+        // A dimension survives where both sides have the same elements before and behind it. The outermost
+        // of a merged or split group survives too, in steps of what lies behind it in the group.
+        let (from, to) = (&inputs[0].shape, &output.shape);
+        let mut rule = SplitRule::whole();
+        let behind = |s: &Shape, d: usize| s[d + 1..].iter().product::<usize>();
+        for i in 0..from.rank() {
+            for j in 0..to.rank() {
+                if from[i] != 1 && from[i] == to[j] && behind(from, i) == behind(to, j) {
+                    rule = rule.factor(Kind::Mapped, &[Some(i)], Some(j));
+                }
+            }
+        }
+        rule
+    }
+
+    fn flops(&self, _: &[&Type], _: &Type) -> u64 {
+        0
+    }
+}
+
+impl Operation for Permute {
+    fn name(&self) -> &'static str {
+        "permute"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Type, OpError> {
+        let Type { dtype, shape } = inputs[0];
+        let mut seen = self.dims.clone();
+        seen.sort_unstable();
+        if !seen.iter().copied().eq(0..shape.rank()) {
+            return Err(OpError(format!(
+                "permute: {:?} is no order of the {} dims of {shape}",
+                self.dims,
+                shape.rank()
+            )));
+        }
+        Ok(Type { dtype: *dtype, shape: self.dims.iter().map(|&d| shape[d]).collect() })
+    }
+
+    fn gradient(&self, g: &mut Graph, b: &Backward) -> Vec<Option<NodeId>> {
+        let back: Dims =
+            (0..self.dims.len()).map(|d| self.dims.iter().position(|&x| x == d).expect("a permutation")).collect();
+        vec![Some(g.permute(b.grad, &back))]
+    }
+
+    fn rule(&self, _: &[&Type], _: &Type) -> SplitRule {
+        self.dims
+            .iter()
+            .enumerate()
+            .fold(SplitRule::whole(), |rule, (to, &from)| rule.factor(Kind::Mapped, &[Some(from)], Some(to)))
+    }
+
+    fn flops(&self, _: &[&Type], _: &Type) -> u64 {
+        0
+    }
+}
+
+impl Operation for Expand {
+    fn name(&self) -> &'static str {
+        "expand"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Type, OpError> {
+        let Type { dtype, shape } = inputs[0];
+        let fits =
+            shape.rank() == self.shape.rank() && shape.iter().zip(self.shape.iter()).all(|(a, b)| a == b || *a == 1);
+        if !fits {
+            return Err(OpError(format!("expand: {shape} cannot be repeated to {}", self.shape)));
+        }
+        Ok(Type { dtype: *dtype, shape: self.shape.clone() })
+    }
+
+    fn gradient(&self, g: &mut Graph, b: &Backward) -> Vec<Option<NodeId>> {
+        let shape = g.ty(b.inputs[0]).shape.clone();
+        let dims: Dims = (0..shape.rank()).filter(|&d| shape[d] != self.shape[d]).collect();
+        if dims.is_empty() {
+            return vec![Some(b.grad)];
+        }
+        let sum = g.reduce(Reduce::new(ReduceOp::Sum, &dims), b.grad);
+        vec![Some(g.reshape(sum, shape))]
+    }
+
+    fn rule(&self, inputs: &[&Type], _: &Type) -> SplitRule {
+        let shape = &inputs[0].shape;
+        (0..shape.rank()).fold(SplitRule::whole(), |rule, d| {
+            let from = (shape[d] == self.shape[d]).then_some(d);
+            rule.factor(Kind::Mapped, &[from], Some(d))
+        })
+    }
+
+    fn flops(&self, _: &[&Type], _: &Type) -> u64 {
+        0
+    }
+}
+
+impl Operation for Slice {
+    fn name(&self) -> &'static str {
+        "slice"
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Type, OpError> {
+        let Type { dtype, shape } = inputs[0];
+        let rank = shape.rank();
+        let lengths = [self.starts.len(), self.sizes.len(), self.steps.len()];
+        let inside = |d: usize| {
+            let (start, size, step) = (self.starts[d] as isize, self.sizes[d] as isize, self.steps[d]);
+            let last = start + (size - 1) * step;
+            step != 0 && (size == 0 || (start < shape[d] as isize && (0..shape[d] as isize).contains(&last)))
+        };
+        if lengths != [rank; 3] || !(0..rank).all(inside) {
+            return Err(OpError(format!(
+                "slice: from {:?}, {:?} elements in steps of {:?} does not lie inside {shape}",
+                self.starts, self.sizes, self.steps
+            )));
+        }
+        Ok(Type { dtype: *dtype, shape: Shape(self.sizes.clone()) })
+    }
+
+    fn gradient(&self, g: &mut Graph, b: &Backward) -> Vec<Option<NodeId>> {
+        let shape = g.ty(b.inputs[0]).shape.clone();
+        let backwards: Dims = (0..shape.rank()).filter(|&d| self.steps[d] < 0).collect();
+        let grad = g.flip(b.grad, &backwards);
+        let (mut low, mut high, mut interior) = (Dims::new(), Dims::new(), Dims::new());
+        for d in 0..shape.rank() {
+            let step = self.steps[d].unsigned_abs();
+            let span = if self.sizes[d] == 0 { 0 } else { (self.sizes[d] - 1) * step + 1 };
+            let first = match (self.sizes[d], self.steps[d] < 0) {
+                (0, _) => 0,
+                (_, true) => self.starts[d] + 1 - span,
+                (_, false) => self.starts[d],
+            };
+            low.push(first);
+            high.push(shape[d] - first - span);
+            interior.push(step - 1);
+        }
+        vec![Some(g.add_node(Pad { low, high, interior, value: Scalar::Float(0.0) }, &[grad]))]
+    }
+
+    fn rule(&self, inputs: &[&Type], _: &Type) -> SplitRule {
+        let shape = &inputs[0].shape;
+        (0..shape.rank())
+            .filter(|&d| self.starts[d] == 0 && self.sizes[d] == shape[d] && self.steps[d] == 1)
+            .fold(SplitRule::whole(), |rule, d| rule.factor(Kind::Mapped, &[Some(d)], Some(d)))
+    }
+
+    fn flops(&self, _: &[&Type], _: &Type) -> u64 {
+        0
+    }
+}

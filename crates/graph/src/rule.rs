@@ -1,0 +1,62 @@
+//! How an operation may be split: its dimensions as factors, declared once per operation.
+//!
+//! A factor is a loop of the operation, like a letter of an einsum: `matmul: m k, k n -> m n`. Each tensor
+//! dimension belongs to at most one factor; from the factors alone the split pass derives every legal
+//! placement. The idea is that of Shardy's `op_sharding_rule`.
+
+/// What happens when a factor is split over devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Kind {
+    /// Every index is computed alone: the output is split the same way.
+    Mapped,
+    /// The factor is summed away: the output is `Partial(sum)`.
+    Sum,
+    /// The factor is reduced by maximum: `Partial(max)`.
+    Max,
+    /// The factor is reduced by minimum: `Partial(min)`.
+    Min,
+    /// The factor cannot be split.
+    #[default]
+    Whole,
+    /// Neighbouring indices are read: a split needs this many extra elements on each side.
+    Halo,
+}
+
+/// One factor: where it appears in each operand and in the output.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Factor {
+    /// What a split of it means.
+    pub kind: Kind,
+    /// For each input the dimension that carries the factor, if any.
+    pub inputs: Vec<Option<usize>>,
+    /// The output dimension that carries the factor, if any.
+    pub output: Option<usize>,
+    /// The factor may only be cut at multiples of this many indices.
+    pub granularity: Option<usize>,
+}
+
+/// The factors of an operation. Dimensions that no factor names cannot be split.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct SplitRule {
+    /// The factors, in no particular order.
+    pub factors: Vec<Factor>,
+}
+
+impl SplitRule {
+    /// Nothing may be split.
+    pub fn whole() -> Self {
+        SplitRule::default()
+    }
+
+    /// Adds a factor.
+    pub fn factor(mut self, kind: Kind, inputs: &[Option<usize>], output: Option<usize>) -> Self {
+        self.factors.push(Factor { kind, inputs: inputs.to_vec(), output, granularity: None });
+        self
+    }
+
+    /// Restricts the cuts of the factor added last.
+    pub fn every(mut self, granularity: usize) -> Self {
+        self.factors.last_mut().expect("a factor to restrict").granularity = Some(granularity);
+        self
+    }
+}
