@@ -6,12 +6,16 @@ pub mod dtype;
 pub mod graph;
 pub mod op;
 pub mod ops;
+pub mod passes;
 pub mod philox;
+mod print;
+pub mod program;
 pub mod rule;
 pub mod shape;
 
 pub use dtype::{DType, Scalar};
 pub use graph::{Graph, Node, NodeId};
 pub use op::{Backward, Op, OpError, Operation};
+pub use print::human_bytes;
 pub use rule::{Factor, Kind, SplitRule};
 pub use shape::{Dims, Layout, Shape, Type};

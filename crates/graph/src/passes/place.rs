@@ -1,0 +1,299 @@
+//! From a graph to a program: views become layouts, and every buffer gets its place before the program runs.
+
+use crate::graph::{Graph, NodeId};
+use crate::op::Op;
+use crate::ops::Reshape;
+use crate::program::{Donation, Location, Memory, OutputPlace, Program, Step, Target, View};
+use crate::shape::{Layout, Type};
+use std::collections::HashMap;
+
+/// Buffers begin at multiples of this many bytes, a cache line.
+pub const ALIGNMENT: usize = 64;
+
+/// Where a value lies: a storage and the layout in it.
+#[derive(Clone)]
+struct Place {
+    storage: usize,
+    layout: Layout,
+}
+
+/// One piece of memory. Steps refer to storages by number until all of them are known.
+struct Storage {
+    bytes: usize,
+    location: Option<Location>,
+    first: usize,
+    last: usize,
+}
+
+struct Lowering<'a> {
+    graph: &'a Graph,
+    target: &'a dyn Target,
+    places: Vec<Option<Place>>,
+    storages: Vec<Storage>,
+    steps: Vec<(Step, Vec<usize>, usize)>,
+    copies: HashMap<NodeId, Place>,
+}
+
+/// Lowers a graph. Outputs are dense and have memory of their own; an output that an elementwise kernel computes
+/// from a donated input of the same size, as the input's last reader, takes over its memory.
+pub fn place(graph: &Graph, donation: &Donation, target: &dyn Target) -> Program {
+    let mut lowering = Lowering {
+        graph,
+        target,
+        places: vec![None; graph.nodes.len()],
+        storages: Vec::new(),
+        steps: Vec::new(),
+        copies: HashMap::new(),
+    };
+    let mut inputs = Vec::new();
+    for id in graph.ids() {
+        lowering.lower(id, &mut inputs);
+    }
+    lowering.bind_outputs();
+    let donated = lowering.donate(donation);
+    lowering.reuse_in_place();
+    let arena = lowering.assign_arena();
+
+    let outputs: Vec<OutputPlace> = graph
+        .outputs
+        .iter()
+        .zip(donated)
+        .map(|(&o, donated)| OutputPlace { ty: graph.ty(o).clone(), donated })
+        .collect();
+    let memory = Memory {
+        inputs: inputs.iter().map(Type::bytes).sum(),
+        outputs: outputs.iter().filter(|o| o.donated.is_none()).map(|o| o.ty.bytes()).sum(),
+        arena,
+    };
+    Program { inputs, outputs, steps: lowering.finish(), memory }
+}
+
+impl Lowering<'_> {
+    fn storage(&mut self, bytes: usize, location: Option<Location>) -> usize {
+        self.storages.push(Storage { bytes, location, first: usize::MAX, last: 0 });
+        self.storages.len() - 1
+    }
+
+    fn lower(&mut self, id: NodeId, inputs: &mut Vec<Type>) {
+        let node = self.graph.node(id);
+        let view = |places: &[Option<Place>]| places[node.inputs[0].index()].clone().expect("operands come first");
+        let place = match &node.op {
+            Op::Input(_) => {
+                let storage = self.storage(node.ty.bytes(), Some(Location::Input(inputs.len())));
+                inputs.push(node.ty.clone());
+                Some(Place { storage, layout: Layout::contiguous(&node.ty.shape) })
+            }
+            Op::Permute(op) => {
+                let x = view(&self.places);
+                Some(Place { layout: x.layout.permute(&op.dims), ..x })
+            }
+            Op::Expand(op) => {
+                let x = view(&self.places);
+                Some(Place { layout: x.layout.expand(&op.shape), ..x })
+            }
+            Op::Slice(op) => {
+                let x = view(&self.places);
+                Some(Place { layout: x.layout.slice(&op.starts, &op.sizes, &op.steps), ..x })
+            }
+            Op::Reshape(op) => {
+                let x = view(&self.places);
+                x.layout.reshape(&op.shape).map(|layout| Place { layout, ..x })
+            }
+            _ => None,
+        };
+        let place = place.unwrap_or_else(|| self.kernel(id));
+        self.places[id.index()] = Some(place);
+    }
+
+    /// Adds the step of a node and dense copies of the operands that its kernel cannot read as they are.
+    fn kernel(&mut self, id: NodeId) -> Place {
+        let node = self.graph.node(id);
+        let mut places = Vec::new();
+        for (i, &x) in node.inputs.iter().enumerate() {
+            let place = self.places[x.index()].clone().expect("operands come first");
+            let readable = matches!(node.op, Op::Reshape(_)) || self.target.accepts(&node.op, i, &place.layout);
+            places.push(if readable { place } else { self.dense(x) });
+        }
+        self.step(node.op.clone(), &node.inputs, places, node.ty.clone())
+    }
+
+    /// A dense copy of a value, made once.
+    fn dense(&mut self, id: NodeId) -> Place {
+        if let Some(copy) = self.copies.get(&id) {
+            return copy.clone();
+        }
+        let ty = self.graph.ty(id).clone();
+        let place = self.places[id.index()].clone().expect("operands come first");
+        let copy = self.step(Op::Reshape(Reshape { shape: ty.shape.clone() }), &[id], vec![place], ty);
+        self.copies.insert(id, copy.clone());
+        copy
+    }
+
+    fn step(&mut self, op: Op, inputs: &[NodeId], places: Vec<Place>, ty: Type) -> Place {
+        let types: Vec<(&Type, &Layout)> =
+            inputs.iter().zip(&places).map(|(&x, p)| (self.graph.ty(x), &p.layout)).collect();
+        let scratch = self.target.scratch(&op, &types, &ty);
+        let views = inputs
+            .iter()
+            .zip(&places)
+            .map(|(&x, p)| View {
+                location: Location::Arena(0),
+                layout: p.layout.clone(),
+                ty: self.graph.ty(x).clone(),
+            })
+            .collect();
+        let number = self.steps.len();
+        let output = self.storage(ty.bytes(), None);
+        let mut used: Vec<usize> = places.iter().map(|p| p.storage).collect();
+        for &s in used.iter().chain([&output]) {
+            let storage = &mut self.storages[s];
+            storage.first = storage.first.min(number);
+            storage.last = storage.last.max(number);
+        }
+        // Scratch memory is a storage that lives for one step; it stands behind the operands.
+        let room = self.storage(scratch, None);
+        (self.storages[room].first, self.storages[room].last) = (number, number);
+        used.push(room);
+        let layout = Layout::contiguous(&ty.shape);
+        let step = Step { op, inputs: views, ty, output: Location::Arena(0), scratch: (0, scratch) };
+        self.steps.push((step, used, output));
+        Place { storage: output, layout }
+    }
+
+    /// Gives every output a storage of its own.
+    fn bind_outputs(&mut self) {
+        for (k, &id) in self.graph.outputs.iter().enumerate() {
+            let place = self.places[id.index()].clone().expect("outputs are in the graph");
+            let whole = place.layout.is_contiguous()
+                && place.layout.offset == 0
+                && self.storages[place.storage].location.is_none()
+                && self.storages[place.storage].bytes == self.graph.ty(id).bytes();
+            let storage = if whole {
+                place.storage
+            } else {
+                let ty = self.graph.ty(id).clone();
+                self.step(Op::Reshape(Reshape { shape: ty.shape.clone() }), &[id], vec![place], ty).storage
+            };
+            self.storages[storage].location = Some(Location::Output(k));
+        }
+    }
+
+    /// For every output the donated input whose memory it takes over.
+    fn donate(&self, donation: &Donation) -> Vec<Option<usize>> {
+        let mut taken = vec![false; donation.len()];
+        self.graph
+            .outputs
+            .iter()
+            .enumerate()
+            .map(|(k, _)| {
+                let is_output = |s: usize| self.storages[s].location == Some(Location::Output(k));
+                let number = self.steps.iter().position(|(_, _, output)| is_output(*output))?;
+                let (step, used, output) = &self.steps[number];
+                let input = self.in_place_operand(step, used, self.storages[*output].bytes, |s| {
+                    matches!(self.storages[s].location, Some(Location::Input(i)) if donation[i] && !taken[i])
+                        && self.storages[s].last == number
+                })?;
+                let Some(Location::Input(i)) = self.storages[input].location else { return None };
+                taken[i] = true;
+                Some(i)
+            })
+            .collect()
+    }
+
+    /// An operand's storage that an elementwise step may overwrite: read only densely and of the result's size.
+    fn in_place_operand(
+        &self,
+        step: &Step,
+        used: &[usize],
+        bytes: usize,
+        free: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        if !matches!(step.op, Op::Fused(_)) {
+            return None;
+        }
+        let dense = |i: usize| {
+            let (view, storage) = (&step.inputs[i], used[i]);
+            view.layout.is_contiguous()
+                && view.layout.offset == 0
+                && view.ty.bytes() == bytes
+                && view.ty.dtype.size() == step.ty.dtype.size()
+                && self.storages[storage].bytes == bytes
+        };
+        (0..step.inputs.len())
+            .filter(|&i| free(used[i]))
+            .find(|&i| (0..step.inputs.len()).all(|j| used[j] != used[i] || dense(j)))
+            .map(|i| used[i])
+    }
+
+    /// Lets elementwise steps overwrite operands that are needed no more.
+    fn reuse_in_place(&mut self) {
+        let mut moved: Vec<usize> = (0..self.storages.len()).collect();
+        for number in 0..self.steps.len() {
+            for used in &mut self.steps[number].1 {
+                *used = moved[*used];
+            }
+            let (step, used, output) = &self.steps[number];
+            let bytes = self.storages[*output].bytes;
+            if self.storages[*output].location.is_some() || bytes == 0 {
+                continue;
+            }
+            let free = |s: usize| self.storages[s].location.is_none() && self.storages[s].last == number;
+            if let Some(reused) = self.in_place_operand(step, used, bytes, free) {
+                let output = *output;
+                moved[output] = reused;
+                self.storages[reused].last = self.storages[output].last;
+                self.storages[output].bytes = 0;
+                self.steps[number].2 = reused;
+            }
+        }
+    }
+
+    /// Places the storages of the arena, largest first, each at the lowest address that is free while it lives.
+    /// Returns the arena's size.
+    fn assign_arena(&mut self) -> usize {
+        let mut waiting: Vec<usize> = (0..self.storages.len())
+            .filter(|&s| self.storages[s].location.is_none() && self.storages[s].bytes > 0)
+            .collect();
+        waiting.sort_by_key(|&s| (std::cmp::Reverse(self.storages[s].bytes), s));
+        let mut placed: Vec<(usize, usize, usize, usize)> = Vec::new();
+        let mut size = 0;
+        for s in waiting {
+            let storage = &self.storages[s];
+            let bytes = storage.bytes.next_multiple_of(ALIGNMENT);
+            let mut taken: Vec<(usize, usize)> = placed
+                .iter()
+                .filter(|(first, last, ..)| *first <= storage.last && storage.first <= *last)
+                .map(|&(_, _, from, to)| (from, to))
+                .collect();
+            taken.sort_unstable();
+            let mut at = 0;
+            for (from, to) in taken {
+                if at + bytes <= from {
+                    break;
+                }
+                at = at.max(to);
+            }
+            placed.push((storage.first, storage.last, at, at + bytes));
+            size = size.max(at + bytes);
+            self.storages[s].location = Some(Location::Arena(at));
+        }
+        size
+    }
+
+    fn finish(self) -> Vec<Step> {
+        let location = |s: usize| self.storages[s].location.unwrap_or(Location::Arena(0));
+        self.steps
+            .into_iter()
+            .map(|(mut step, used, output)| {
+                for (view, &storage) in step.inputs.iter_mut().zip(&used) {
+                    view.location = location(storage);
+                }
+                step.output = location(output);
+                if let Location::Arena(at) = location(*used.last().expect("scratch memory")) {
+                    step.scratch.0 = at;
+                }
+                step
+            })
+            .collect()
+    }
+}

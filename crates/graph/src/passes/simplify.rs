@@ -1,0 +1,85 @@
+//! Removes what nobody needs and what is computed twice, and joins views.
+//!
+//! No rewrite here changes a value: constants are not folded and sums not reordered.
+
+use super::rewrite::{Rewrite, live};
+use crate::graph::{Graph, Node, NodeId};
+use crate::op::Op;
+use crate::ops::{BinaryOp, Element, Permute, Reshape};
+use std::collections::HashMap;
+
+/// Dead code elimination, common subexpressions, and joining of consecutive reshapes and permutations.
+pub fn simplify(graph: &Graph) -> Graph {
+    let shortened = pass(graph);
+    // Joining views can leave the inner one without users.
+    pass(&shortened)
+}
+
+fn pass(graph: &Graph) -> Graph {
+    let live = live(graph);
+    let mut rewrite = Rewrite::new(graph);
+    let mut seen: HashMap<Node, NodeId> = HashMap::new();
+    for id in graph.ids().filter(|id| live[id.index()]) {
+        let mut node = rewrite.moved(id);
+        join_views(&rewrite.new, &mut node);
+        let new = match trivial(&rewrite.new, &node) {
+            Some(same) => same,
+            None if matches!(node.op, Op::Input(_)) => rewrite.push(node),
+            None => match seen.get(&node) {
+                Some(&same) => same,
+                None => {
+                    let new = rewrite.push(node.clone());
+                    seen.insert(node, new);
+                    new
+                }
+            },
+        };
+        rewrite.set(id, new);
+    }
+    rewrite.finish()
+}
+
+/// Replaces a view of a view by one view.
+fn join_views(graph: &Graph, node: &mut Node) {
+    let Some(&x) = node.inputs.first() else { return };
+    let inner = graph.node(x);
+    match (&mut node.op, &inner.op) {
+        (Op::Reshape(_), Op::Reshape(_)) => node.inputs[0] = inner.inputs[0],
+        (Op::Permute(outer), Op::Permute(first)) => {
+            outer.dims = outer.dims.iter().map(|&d| first.dims[d]).collect();
+            node.inputs[0] = inner.inputs[0];
+        }
+        _ => {}
+    }
+}
+
+/// The operand that a node merely repeats.
+fn trivial(graph: &Graph, node: &Node) -> Option<NodeId> {
+    let x = *node.inputs.first()?;
+    let identity = match &node.op {
+        Op::Reshape(Reshape { shape }) => graph.ty(x).shape == *shape,
+        Op::Permute(Permute { dims }) => dims.iter().copied().eq(0..dims.len()),
+        Op::Expand(expand) => graph.ty(x).shape == expand.shape,
+        Op::Element(Element::Cast(dtype)) => graph.ty(x).dtype == *dtype,
+        // x · 1 = x for every x.
+        Op::Element(Element::Binary(BinaryOp::Mul)) => {
+            let one = |id| constant(graph, id) == Some(1.0);
+            if one(x) {
+                return Some(node.inputs[1]);
+            }
+            one(node.inputs[1])
+        }
+        _ => false,
+    };
+    identity.then_some(x)
+}
+
+/// The number that a value has at every element, if it is a constant.
+pub(super) fn constant(graph: &Graph, id: NodeId) -> Option<f64> {
+    let node = graph.node(id);
+    match &node.op {
+        Op::Const(c) => Some(c.value.as_f64()),
+        Op::Reshape(_) | Op::Expand(_) => constant(graph, node.inputs[0]),
+        _ => None,
+    }
+}

@@ -1,0 +1,143 @@
+//! Graphs and programs as text, one line a node, in the manner of a jaxpr.
+
+use crate::graph::{Graph, Node};
+use crate::op::Op;
+use crate::ops::{Element, Fused};
+use crate::program::{Location, Program};
+use std::fmt;
+
+impl Op {
+    /// The parameters of the operation as they stand behind its name in printed graphs.
+    pub fn attributes(&self) -> String {
+        let debug = match self {
+            Op::Input(_) | Op::Custom(_) => return String::new(),
+            Op::Element(Element::Cast(dtype)) => return format!("[{dtype}]"),
+            Op::Element(_) => return String::new(),
+            Op::Const(c) => return format!("[{}]", c.value),
+            Op::Fused(fused) => return format!("[{fused}]"),
+            Op::Reduce(op) => return format!("[dims={:?}]", op.dims),
+            Op::Reshape(_) | Op::Expand(_) => return String::new(),
+            Op::Permute(op) => return format!("{:?}", op.dims),
+            Op::Dot(op) => {
+                return format!(
+                    "[batch={:?}|{:?} contract={:?}|{:?} {:?}]",
+                    op.lhs_batch, op.rhs_batch, op.lhs_contract, op.rhs_contract, op.blocking
+                );
+            }
+            op => format!("{op:?}"),
+        };
+        // `Conv(Conv { … })` without the names.
+        let inner = debug.split_once('(').map_or("", |(_, rest)| rest.trim_end_matches(')'));
+        let fields = inner.split_once(['{', '(']).map_or(inner, |(_, rest)| rest.trim_end_matches('}'));
+        format!("[{}]", fields.trim())
+    }
+}
+
+impl fmt::Display for Fused {
+    /// Registers `a`, `b`, … are the inputs, `t0`, `t1`, … the results.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |r: u16| match usize::from(r) {
+            r if r < self.inputs.len() => ((b'a' + r as u8) as char).to_string(),
+            r => format!("t{}", r - self.inputs.len()),
+        };
+        for (i, instr) in self.code.iter().enumerate() {
+            if i > 0 {
+                f.write_str("; ")?;
+            }
+            match instr.op {
+                Element::Const(value) => write!(f, "t{i}={value}")?,
+                op => {
+                    let operation: &dyn crate::op::Operation = &op;
+                    write!(f, "t{i}={}", operation.name())?;
+                    let count = match op {
+                        Element::Unary(_) | Element::Cast(_) => 1,
+                        Element::Binary(_) => 2,
+                        _ => 3,
+                    };
+                    instr.args[..count].iter().try_for_each(|&r| write!(f, " {}", name(r)))?;
+                    if let Element::Cast(dtype) = op {
+                        write!(f, " {dtype}")?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}{}", self.ty, self.op.operation().name(), self.op.attributes())?;
+        self.inputs.iter().try_for_each(|x| write!(f, " {x}"))
+    }
+}
+
+impl fmt::Display for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (id, node) in self.ids().zip(&self.nodes) {
+            writeln!(f, "{id}: {node}")?;
+        }
+        f.write_str("return")?;
+        self.outputs.iter().try_for_each(|o| write!(f, " {o}"))
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Location::Input(i) => write!(f, "in{i}"),
+            Location::Output(o) => write!(f, "out{o}"),
+            Location::Arena(byte) => write!(f, "@{byte}"),
+        }
+    }
+}
+
+/// A number of bytes for people: `1.25 MiB`.
+pub fn human_bytes(bytes: usize) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
+        1_048_576..1_073_741_824 => format!("{:.2} MiB", bytes as f64 / 1_048_576.0),
+        _ => format!("{:.2} GiB", bytes as f64 / 1_073_741_824.0),
+    }
+}
+
+impl fmt::Display for Program {
+    /// One line a kernel: number, operation, shapes, where the result goes, FLOPs, bytes moved, scratch memory.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:>4}  {:<16} {:<44} {:>10} {:>10} {:>10} {:>10}",
+            "step", "kernel", "shapes", "output", "MFLOP", "moved", "scratch"
+        )?;
+        for (i, step) in self.steps.iter().enumerate() {
+            let name = match &step.op {
+                Op::Reshape(_) => "copy".to_string(),
+                Op::Fused(fused) => format!("fused({})", fused.code.len()),
+                op => op.operation().name().to_string(),
+            };
+            let inputs: Vec<String> = step.inputs.iter().map(|v| v.ty.to_string()).collect();
+            let shapes = format!("{} -> {}", inputs.join(" "), step.ty);
+            writeln!(
+                f,
+                "{i:>4}  {name:<16} {shapes:<44} {:>10} {:>10.2} {:>10} {:>10}",
+                step.output.to_string(),
+                step.flops() as f64 / 1e6,
+                human_bytes(step.bytes() as usize),
+                human_bytes(step.scratch.1),
+            )?;
+        }
+        let donated = self.outputs.iter().filter(|o| o.donated.is_some()).count();
+        write!(
+            f,
+            "total {:.2} MFLOP in {} kernels; memory: inputs {}, new outputs {} ({donated} of {} updated in place), arena {}, peak {}",
+            self.flops() as f64 / 1e6,
+            self.steps.len(),
+            human_bytes(self.memory.inputs),
+            human_bytes(self.memory.outputs),
+            self.outputs.len(),
+            human_bytes(self.memory.arena),
+            human_bytes(self.memory.peak()),
+        )
+    }
+}
