@@ -56,7 +56,7 @@ class Group:
         compute = None if dtype is None else torch.float64
         outputs, _ = evaluate(function, drawn, args, grad, compute)
         cotangents = {
-            f"grad_{key}": stored(torch.randn(output.shape, generator=generator, dtype=torch.float64))
+            f"grad_{key}": torch.randn(output.shape, generator=generator, dtype=torch.float64).to(dtype or output.dtype)
             for key, output in outputs.items()
             if output.requires_grad
         }
@@ -109,7 +109,7 @@ def differentiate(function, inputs, args, grad, cotangents, directions, compute)
         gradients = gradient_or_zero(
             [outputs[key.removeprefix("grad_")] for key in cotangents],
             sources,
-            [cotangent.to(compute) for cotangent in cotangents.values()],
+            [cotangent.to(outputs[key.removeprefix("grad_")].dtype) for key, cotangent in cotangents.items()],
             create_graph=bool(directions),
         )
         results.update({f"grad.{key}": gradient for key, gradient in zip(grad, gradients)})
