@@ -10,7 +10,6 @@ import json
 import zlib
 
 import torch
-
 from container import serialize
 
 

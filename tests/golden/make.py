@@ -42,13 +42,16 @@ def main():
     for name in options.groups:
         if name not in GROUPS:
             parser.error(f"no group {name!r}; the groups are: {', '.join(GROUPS)}")
+    names = options.groups or GROUPS
+    if "training" in names and not options.digits.is_file():
+        parser.error(f"the group training needs scikit-learn's digits.csv.gz, not found at {options.digits}")
 
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
 
     total = 0
     stale = []
-    for name in options.groups or GROUPS:
+    for name in names:
         torch.manual_seed(0)
         module = importlib.import_module(f"cases.{name}")
         group = module.make(options.digits) if name == "training" else module.make()

@@ -1,7 +1,6 @@
 """Convolutions and transposed convolutions in one, two and three dimensions."""
 
 import torch.nn.functional as F
-
 from group import Group
 from sample import normal
 
@@ -85,7 +84,15 @@ def conv2d(group):
 
 def conv3d(group):
     add(group, "plain", (2, 2, 4, 5, 3), (3, 2, 3, 2, 3))
-    add(group, "stride_pad_dilation", (1, 2, 5, 6, 7), (3, 2, 2, 3, 2), stride=[2, 1, 2], padding=[1, 1, 0], dilation=[1, 2, 3])
+    add(
+        group,
+        "stride_pad_dilation",
+        (1, 2, 5, 6, 7),
+        (3, 2, 2, 3, 2),
+        stride=[2, 1, 2],
+        padding=[1, 1, 0],
+        dilation=[1, 2, 3],
+    )
     add(group, "groups2", (1, 4, 3, 5, 4), (2, 2, 2, 3, 3), bias=False, padding=[1, 1, 1], stride=[2, 2, 2], groups=2)
     add(group, "depthwise", (2, 3, 3, 4, 5), (3, 1, 2, 2, 2), groups=3)
 
@@ -93,15 +100,34 @@ def conv3d(group):
 def conv_transpose1d(group):
     add_transpose(group, "plain", (2, 3, 7), (3, 5, 3))
     add_transpose(group, "no_bias", (2, 3, 7), (3, 2, 3), bias=False, stride=[2])
-    add_transpose(group, "stride3_pad1_output_padding2", (2, 3, 5), (3, 2, 5), stride=[3], padding=[1], output_padding=[2])
+    add_transpose(
+        group, "stride3_pad1_output_padding2", (2, 3, 5), (3, 2, 5), stride=[3], padding=[1], output_padding=[2]
+    )
     add_transpose(group, "dilation2_groups3", (1, 3, 7), (3, 2, 3), dilation=[2], groups=3, padding=[2])
 
 
 def conv_transpose2d(group):
     add_transpose(group, "plain", (2, 3, 5, 4), (3, 5, 3, 3))
     add_transpose(group, "no_bias", (2, 3, 5, 4), (3, 2, 2, 2), bias=False, stride=[2, 2])
-    add_transpose(group, "stride2_pad1_output_padding1", (2, 2, 4, 5), (2, 3, 3, 3), stride=[2, 2], padding=[1, 1], output_padding=[1, 1])
-    add_transpose(group, "asymmetric", (1, 3, 3, 5), (3, 2, 3, 2), stride=[3, 1], padding=[1, 0], output_padding=[2, 0], dilation=[1, 2])
+    add_transpose(
+        group,
+        "stride2_pad1_output_padding1",
+        (2, 2, 4, 5),
+        (2, 3, 3, 3),
+        stride=[2, 2],
+        padding=[1, 1],
+        output_padding=[1, 1],
+    )
+    add_transpose(
+        group,
+        "asymmetric",
+        (1, 3, 3, 5),
+        (3, 2, 3, 2),
+        stride=[3, 1],
+        padding=[1, 0],
+        output_padding=[2, 0],
+        dilation=[1, 2],
+    )
     add_transpose(group, "groups2", (2, 4, 3, 5), (4, 3, 3, 3), stride=[2, 1], padding=[1, 1], groups=2)
     add_transpose(group, "depthwise", (1, 5, 3, 4), (5, 1, 3, 3), stride=[2, 2], groups=5)
     add_transpose(group, "dilation2", (1, 2, 4, 5), (2, 3, 3, 3), padding=[2, 1], dilation=[2, 2])
@@ -110,6 +136,15 @@ def conv_transpose2d(group):
 def conv_transpose3d(group):
     add_transpose(group, "plain", (1, 2, 3, 2, 4), (2, 3, 2, 3, 2))
     add_transpose(
-        group, "stride_pad_groups2", (1, 4, 2, 3, 3), (4, 1, 3, 2, 3), stride=[2, 1, 2], padding=[1, 0, 1], output_padding=[1, 0, 0], groups=2
+        group,
+        "stride_pad_groups2",
+        (1, 4, 2, 3, 3),
+        (4, 1, 3, 2, 3),
+        stride=[2, 1, 2],
+        padding=[1, 0, 1],
+        output_padding=[1, 0, 0],
+        groups=2,
     )
-    add_transpose(group, "dilation", (1, 2, 3, 2, 3), (2, 2, 2, 2, 3), bias=False, dilation=[2, 1, 2], padding=[0, 1, 1])
+    add_transpose(
+        group, "dilation", (1, 2, 3, 2, 3), (2, 2, 2, 2, 3), bias=False, dilation=[2, 1, 2], padding=[0, 1, 1]
+    )

@@ -4,7 +4,6 @@ import math
 
 import torch
 import torch.nn.functional as F
-
 from group import Group
 from sample import away, booleans, distinct, integers, normal, uniform, whole
 
@@ -42,7 +41,6 @@ def casts(group):
                 values = torch.cat([values, -values])
             inputs = {"x": values.to(source_dtype)}
             group.case("cast", f"{source}_to_{target}", cast, inputs, {"to": target}, dtype=None, grad=[])
-
 
     # The gradient of a cast is cast back.
     for source in ("f64", "f32", "f16", "bf16"):

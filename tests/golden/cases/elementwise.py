@@ -4,7 +4,6 @@ import math
 
 import torch
 import torch.nn.functional as F
-
 from group import Group
 from sample import away, booleans, distinct, normal, uniform, whole
 

@@ -2,7 +2,6 @@
 
 import torch
 import torch.nn.functional as F
-
 from group import Group
 from sample import integers, normal
 

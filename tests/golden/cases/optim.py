@@ -7,7 +7,6 @@ dimension) for the parameters p = a [3, 5] and b [7], and `lr` (f64, the learnin
 import zlib
 
 import torch
-
 from group import Group
 
 STEPS = 10

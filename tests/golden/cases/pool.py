@@ -1,7 +1,6 @@
 """Max, average and adaptive pooling."""
 
 import torch.nn.functional as F
-
 from group import Group
 from sample import distinct, normal, whole
 

@@ -1,7 +1,6 @@
 """Reductions over some or all dimensions, and cumulative sums."""
 
 import torch
-
 from group import Group
 from sample import away, distinct, normal, whole
 

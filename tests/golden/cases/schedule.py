@@ -1,11 +1,11 @@
-"""Learning-rate schedules: `output` [31] (f64) holds the rate of steps 0 to 30."""
+"""Learning-rate schedules: `output` [31] (f64) holds the rate of steps 0 to 30 (fewer if the schedule ends earlier)."""
 
 import math
+import warnings
 
 import torch
-from torch.optim import lr_scheduler
-
 from group import Group
+from torch.optim import lr_scheduler
 
 LENGTH = 31
 LR = 0.2
@@ -21,25 +21,27 @@ def make():
         rates = [optimizer.param_groups[0]["lr"]]
         while len(rates) < min(LENGTH, args.get("total_steps", LENGTH)):
             optimizer.step()
-            scheduler.step()
+            with warnings.catch_warnings():  # SequentialLR itself calls what it warns of
+                warnings.simplefilter("ignore", UserWarning)
+                scheduler.step()
             rates.append(optimizer.param_groups[0]["lr"])
         case = {"name": f"{op}/{variant}", "op": op, "args": {"lr": LR, **args}, "steps": len(rates)}
         group.add(case, {"output": torch.tensor(rates, dtype=torch.float64)})
         return rates
 
-    add("constant", "plain", lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda step: 1.0))
-    add("step", "every_7", lr_scheduler.StepLR, step_size=7, gamma=0.1)
-    add("step", "every_1", lr_scheduler.StepLR, step_size=1, gamma=0.9)
-    add("cosine", "whole", lr_scheduler.CosineAnnealingLR, T_max=30, eta_min=0.0)
-    add("cosine", "eta_min", lr_scheduler.CosineAnnealingLR, T_max=30, eta_min=0.01)
+    add("constant_lr", "plain", lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda step: 1.0))
+    add("step_lr", "every_7", lr_scheduler.StepLR, step_size=7, gamma=0.1)
+    add("step_lr", "every_1", lr_scheduler.StepLR, step_size=1, gamma=0.9)
+    add("cosine_annealing_lr", "whole", lr_scheduler.CosineAnnealingLR, T_max=30, eta_min=0.0)
+    add("cosine_annealing_lr", "eta_min", lr_scheduler.CosineAnnealingLR, T_max=30, eta_min=0.01)
     # Beyond T_max the rate rises again: it has a period of 2 T_max.
-    add("cosine", "beyond", lr_scheduler.CosineAnnealingLR, T_max=11, eta_min=0.02)
-    add("linear", "up", lr_scheduler.LinearLR, start_factor=1 / 3, end_factor=1.0, total_iters=5)
-    add("linear", "down", lr_scheduler.LinearLR, start_factor=1.0, end_factor=0.05, total_iters=30)
+    add("cosine_annealing_lr", "beyond", lr_scheduler.CosineAnnealingLR, T_max=11, eta_min=0.02)
+    add("linear_lr", "up", lr_scheduler.LinearLR, start_factor=1 / 3, end_factor=1.0, total_iters=5)
+    add("linear_lr", "down", lr_scheduler.LinearLR, start_factor=1.0, end_factor=0.05, total_iters=30)
 
     for warmup_steps, start_factor, eta_min, variant in ((5, 0.1, 0.0, "5"), (7, 0.25, 0.01, "7_eta_min")):
         rates = add(
-            "warmup_cosine",
+            "warmup_cosine_lr",
             variant,
             warmup_cosine,
             warmup_steps=warmup_steps,
@@ -55,7 +57,7 @@ def make():
         args = {"max_lr": 0.5, "pct_start": 0.3, "div_factor": 25.0, "final_div_factor": 1e4}
         for total_steps in (LENGTH, 17):
             add(
-                "one_cycle",
+                "one_cycle_lr",
                 f"{strategy}_{total_steps}",
                 lambda optimizer, **args: lr_scheduler.OneCycleLR(optimizer, **args, cycle_momentum=False),
                 **args,

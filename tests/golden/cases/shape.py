@@ -2,7 +2,6 @@
 
 import torch
 import torch.nn.functional as F
-
 from group import Group
 from sample import normal
 
@@ -77,7 +76,7 @@ def pads(group):
         "last_two": ((3, 5), [1, 2, 3, 0], 0.0),
         "first_only": ((3, 5), [0, 0, 2, 1], -1.5),
         "four": ((2, 3, 2, 3), [1, 0, 0, 2, 1, 1, 0, 1], 0.25),
-        "vector": ((7,), [3, 4], float(7)),
+        "vector": ((7,), [3, 4], 7.0),
     }
     for variant, (shape, sizes, value) in pads.items():
         group.case("pad", variant, pad, {"x": normal(*shape)}, {"pad": sizes, "value": value})
@@ -105,7 +104,11 @@ def reorderings(group):
     def permute(x, dims):
         return x.permute(dims)
 
-    permutations = {"transpose": ((3, 5), [1, 0]), "cycle": ((2, 3, 5), [2, 0, 1]), "four": ((2, 3, 1, 5), [0, 2, -1, 1])}
+    permutations = {
+        "transpose": ((3, 5), [1, 0]),
+        "cycle": ((2, 3, 5), [2, 0, 1]),
+        "four": ((2, 3, 1, 5), [0, 2, -1, 1]),
+    }
     for variant, (shape, dims) in permutations.items():
         group.case("permute", variant, permute, {"x": normal(*shape)}, {"dims": dims})
 
