@@ -78,7 +78,7 @@ def extremes(group):
     for variant, (low, high) in bounds.items():
         inputs = {"x": away(5, 13, points=(-0.5, 1.25))}
         group.case("clamp", variant, clamp, inputs, {"min": low, "max": high})
-    # The gradient passes at the bounds themselves.
+    # The gradient passes at the bounds themselves (in PyTorch 1.13; it is 0 there in 2.15).
     group.case("clamp", "at_bounds", clamp, {"x": whole(-2, 3, 3, 7)}, {"min": -1.0, "max": 1.0})
     group.case("clamp", "special", clamp, {"x": SPECIAL}, {"min": -1.0, "max": 1.0}, grad=[])
 
