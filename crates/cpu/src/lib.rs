@@ -2,8 +2,22 @@
 //!
 //! Every kernel gives the same bits for any number of threads and any [`Level`]; see `meshwork_graph::canonical`.
 
+pub mod arg;
+pub mod concat;
+pub mod conv;
+pub mod copy;
+pub mod dot;
+pub mod element;
+pub mod index;
+pub mod kernel;
+pub mod leaf;
 pub mod operand;
+pub mod pad;
 pub mod par;
+pub mod pool;
+pub mod random;
+pub mod reduce;
+pub mod scan;
 pub mod simd;
 
 pub use operand::{Operand, Output, Shared, Stored};

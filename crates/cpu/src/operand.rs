@@ -79,6 +79,20 @@ impl<'a> Operand<'a> {
         unsafe { std::slice::from_raw_parts(self.first::<T>(), self.layout.shape.numel()) }
     }
 
+    /// The elements as bytes.
+    ///
+    /// # Panics
+    /// When they are not dense in row-major order.
+    pub fn bytes(&self) -> &'a [u8] {
+        assert!(self.layout.is_contiguous(), "this kernel needs dense operands");
+        let size = self.dtype.size();
+        // SAFETY: `new` promises that the elements are there.
+        unsafe {
+            let first = self.data.add(self.layout.offset * size);
+            std::slice::from_raw_parts(first, self.layout.shape.numel() * size)
+        }
+    }
+
     /// The shape.
     pub fn shape(&self) -> &'a Shape {
         &self.layout.shape
@@ -115,6 +129,12 @@ impl<'a> Output<'a> {
     pub fn first<T: Stored>(&mut self) -> *mut T {
         assert_eq!(T::DTYPE, self.dtype, "dtype of the output");
         self.data.cast()
+    }
+
+    /// The elements as bytes.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: as for `slice`.
+        unsafe { std::slice::from_raw_parts_mut(self.data, self.shape.numel() * self.dtype.size()) }
     }
 
     /// The elements.

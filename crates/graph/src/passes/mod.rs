@@ -13,7 +13,7 @@ mod simplify;
 pub use differentiate::differentiate;
 pub use fuse::fuse;
 pub use order::order;
-pub use place::place;
+pub use place::{ALIGNMENT, place};
 pub use simplify::simplify;
 
 use crate::graph::Graph;

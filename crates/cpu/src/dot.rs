@@ -1,0 +1,10 @@
+#![allow(missing_docs, unused)]
+use crate::*;
+use meshwork_graph::ops::*;
+use meshwork_graph::{DType, Layout};
+pub fn scratch(op: &Dot, dtype: DType, inputs: &[&Layout], threads: usize) -> usize {
+    todo!()
+}
+pub fn run(op: &Dot, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
+    todo!()
+}

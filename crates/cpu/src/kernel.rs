@@ -1,0 +1,77 @@
+//! From an operation to its kernel.
+
+use crate::{Context, Operand, Output};
+use crate::{arg, concat, conv, copy, dot, element, index, leaf, pad, pool, random, reduce, scan};
+use meshwork_graph::ops::CustomInput;
+use meshwork_graph::program::Target;
+use meshwork_graph::{Layout, Op, Type};
+
+/// The kernels of this crate as the compiler sees them.
+pub struct CpuTarget {
+    /// Number of threads that the kernels will run with; it decides how much scratch memory they ask for.
+    pub threads: usize,
+}
+
+impl Target for CpuTarget {
+    fn accepts(&self, op: &Op, _input: usize, layout: &Layout) -> bool {
+        match op {
+            Op::Fused(_) | Op::Dot(_) | Op::Reduce(_) | Op::Reshape(_) => true,
+            _ => layout.is_contiguous(),
+        }
+    }
+
+    fn scratch(&self, op: &Op, inputs: &[(&Type, &Layout)], output: &Type) -> usize {
+        let layouts: Vec<&Layout> = inputs.iter().map(|(_, layout)| *layout).collect();
+        let threads = self.threads;
+        match op {
+            Op::Dot(op) => dot::scratch(op, output.dtype, &layouts, threads),
+            Op::Conv(op) => conv::scratch_forward(op, output.dtype, &layouts, threads),
+            Op::ConvInput(op) => conv::scratch_input(op, output.dtype, &layouts, threads),
+            Op::ConvWeight(op) => conv::scratch_weight(op, output.dtype, &layouts, threads),
+            Op::Reduce(op) => reduce::scratch(op, output.dtype, &layouts, threads),
+            _ => 0,
+        }
+    }
+}
+
+/// Runs the kernel of an operation. A [`Op::Reshape`] copies its operand into dense order.
+///
+/// # Panics
+/// When the data is wrong in a way that shapes do not show, such as an index outside of its dimension.
+pub fn run(op: &Op, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
+    match op {
+        Op::Const(op) => leaf::constant(op, output),
+        Op::Iota(op) => leaf::iota(op, output, context),
+        Op::Random(op) => random::run(op, inputs, output, context),
+        Op::Fused(op) => element::run(op, inputs, output, context),
+        Op::Reduce(op) => reduce::run(op, inputs, output, scratch, context),
+        Op::ArgReduce(op) => arg::run(op, inputs, output, context),
+        Op::CumSum(op) => scan::run(op, inputs, output, context),
+        Op::Dot(op) => dot::run(op, inputs, output, scratch, context),
+        Op::Conv(op) => conv::forward(op, inputs, output, scratch, context),
+        Op::ConvInput(op) => conv::input(op, inputs, output, scratch, context),
+        Op::ConvWeight(op) => conv::weight(op, inputs, output, scratch, context),
+        Op::AvgPool(op) => pool::avg(op, inputs, output, context),
+        Op::AvgPoolInput(op) => pool::avg_input(op, inputs, output, context),
+        Op::MaxPool(op) => pool::max(op, inputs, output, context),
+        Op::MaxPoolInput(op) => pool::max_input(op, inputs, output, context),
+        Op::Reshape(_) => copy::run(inputs[0], output, context),
+        Op::Pad(op) => pad::run(op, inputs, output, context),
+        Op::Concat(op) => concat::run(op, inputs, output, context),
+        Op::Gather(op) => index::gather(op, inputs, output, context),
+        Op::ScatterAdd(op) => index::scatter_add(op, inputs, output, context),
+        Op::IndexSelect(op) => index::select(op, inputs, output, context),
+        Op::IndexAdd(op) => index::add(op, inputs, output, context),
+        Op::Custom(op) => custom(op, inputs, output, context),
+        Op::Input(_) | Op::Element(_) | Op::Permute(_) | Op::Expand(_) | Op::Slice(_) => {
+            unreachable!("{} is compiled away", op.operation().name())
+        }
+    }
+}
+
+fn custom(op: &meshwork_graph::ops::Custom, inputs: &[Operand], mut output: Output, context: Context) {
+    let types: Vec<Type> = inputs.iter().map(|x| Type { dtype: x.dtype, shape: x.layout.shape.clone() }).collect();
+    let views: Vec<CustomInput> =
+        inputs.iter().zip(&types).map(|(x, ty)| CustomInput { ty, bytes: x.bytes() }).collect();
+    op.0.run(&views, output.bytes(), context.par);
+}

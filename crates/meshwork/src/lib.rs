@@ -1,0 +1,10 @@
+//! Meshwork trains neural networks on everything you have, from one core to a cluster, and the result does not
+//! depend on the layout: same seed, same data, same weights, bit for bit.
+
+mod inspect;
+pub mod tensor;
+
+pub use meshwork_graph as graph;
+pub use meshwork_graph::{DType, Scalar, Shape};
+pub use meshwork_runtime::{Device, DeviceError, MemoryStats};
+pub use tensor::{Tensor, grad, manual_seed, no_grad, synchronize};

@@ -1,0 +1,132 @@
+//! Making tensors.
+
+use super::Tensor;
+use super::convert::{Element, bytes_of, scalar_bytes};
+use super::node::{Content, Node};
+use meshwork_graph::ops::{BinaryOp, Const, Expand, Iota, Reshape};
+use meshwork_graph::{DType, Scalar, Shape, Type};
+use meshwork_runtime::Device;
+
+impl Tensor {
+    /// A tensor of these elements in row-major order.
+    ///
+    /// # Panics
+    /// When the number of elements is not that of the shape.
+    #[track_caller]
+    pub fn from_slice<T: Element>(values: &[T], shape: &[usize]) -> Tensor {
+        let ty = Type::new(T::DTYPE, shape);
+        assert_eq!(
+            values.len(),
+            ty.shape.numel(),
+            "{} elements do not make a tensor of shape {}",
+            values.len(),
+            ty.shape
+        );
+        let device = Device::cpu(0).expect("the first device is always there");
+        Tensor::hold(Node::ready(ty, Content::Device(device.upload(bytes_of(values)))))
+    }
+
+    /// A tensor of raw elements in native byte order.
+    ///
+    /// # Panics
+    /// When the number of bytes is not that of the type.
+    #[track_caller]
+    pub fn from_bytes(bytes: &[u8], dtype: DType, shape: &[usize]) -> Tensor {
+        let ty = Type::new(dtype, shape);
+        assert_eq!(bytes.len(), ty.bytes(), "{} bytes do not make a tensor {ty}", bytes.len());
+        let device = Device::cpu(0).expect("the first device is always there");
+        Tensor::hold(Node::ready(ty, Content::Device(device.upload(bytes))))
+    }
+
+    /// A 0-d tensor whose value is an input of the program, not part of its structure: programs that differ in it
+    /// alone are compiled once.
+    pub fn scalar(value: f64, dtype: DType) -> Tensor {
+        Tensor::hold(Node::ready(Type::new(dtype, []), Content::Scalar(scalar_bytes(value, dtype))))
+    }
+
+    /// A 0-d i64 tensor with these bits, an input of the program: the key of random values.
+    pub(crate) fn key(bits: u64) -> Tensor {
+        Tensor::hold(Node::ready(Type::new(DType::I64, []), Content::Scalar(bits.to_ne_bytes())))
+    }
+
+    /// A 0-d constant that is part of the structure of the program.
+    pub(crate) fn constant(value: f64, dtype: DType) -> Tensor {
+        let value = if dtype.is_float() { Scalar::Float(value) } else { Scalar::Int(value as i64) };
+        Tensor::record(Const { value, dtype }, &[])
+    }
+
+    /// A 0-d tensor repeated to a shape.
+    pub(crate) fn spread(&self, shape: &Shape) -> Tensor {
+        if shape.rank() == 0 {
+            return self.clone();
+        }
+        let ones = Tensor::record(Reshape { shape: shape.iter().map(|_| 1).collect() }, &[self]);
+        Tensor::record(Expand { shape: shape.clone() }, &[&ones])
+    }
+
+    /// A constant of this tensor's type.
+    pub(crate) fn constant_like(&self, value: f64) -> Tensor {
+        Tensor::constant(value, self.dtype()).spread(&self.ty().shape)
+    }
+
+    /// Zeros of this tensor's type.
+    pub fn zeros_like(&self) -> Tensor {
+        self.constant_like(0.0)
+    }
+
+    /// Ones of this tensor's type.
+    pub fn ones_like(&self) -> Tensor {
+        self.constant_like(1.0)
+    }
+}
+
+/// A tensor of one number.
+pub fn full(shape: &[usize], value: f64, dtype: DType) -> Tensor {
+    Tensor::constant(value, dtype).spread(&Shape::new(shape))
+}
+
+/// A tensor of zeros.
+pub fn zeros(shape: &[usize], dtype: DType) -> Tensor {
+    full(shape, 0.0, dtype)
+}
+
+/// A tensor of ones.
+pub fn ones(shape: &[usize], dtype: DType) -> Tensor {
+    full(shape, 1.0, dtype)
+}
+
+/// The numbers 0, 1, …, n − 1.
+pub fn arange(n: usize, dtype: DType) -> Tensor {
+    Tensor::record(Iota { shape: Shape::new(&[n]), dim: 0, dtype }, &[])
+}
+
+/// `n` numbers from `start` to `end` in equal steps, both included.
+pub fn linspace(start: f64, end: f64, n: usize, dtype: DType) -> Tensor {
+    let step = if n > 1 { (end - start) / (n - 1) as f64 } else { 0.0 };
+    let positions = arange(n, dtype);
+    let (step, start) = (positions.constant_like(step), positions.constant_like(start));
+    let scaled = positions.binary(BinaryOp::Mul, &step);
+    scaled.binary(BinaryOp::Add, &start)
+}
+
+/// The identity matrix [n, n].
+pub fn eye(n: usize, dtype: DType) -> Tensor {
+    let shape = Shape::new(&[n, n]);
+    let row = Tensor::record(Iota { shape: shape.clone(), dim: 0, dtype: DType::I64 }, &[]);
+    let column = Tensor::record(Iota { shape, dim: 1, dtype: DType::I64 }, &[]);
+    row.binary(BinaryOp::Eq, &column).to_dtype(dtype)
+}
+
+/// Class indices [...] as rows of zeros with a one: [..., classes].
+#[track_caller]
+pub fn one_hot(classes: &Tensor, num_classes: usize, dtype: DType) -> Tensor {
+    assert!(!classes.dtype().is_float(), "one_hot needs integer class indices, not {}", classes.dtype());
+    let mut shape = classes.ty().shape.clone();
+    shape.0.push(1);
+    let column = Tensor::record(Reshape { shape: shape.clone() }, &[classes]);
+    *shape.0.last_mut().expect("just pushed") = num_classes;
+    let column = Tensor::record(Expand { shape: shape.clone() }, &[&column]);
+    let dim = shape.rank() - 1;
+    let positions = Tensor::record(Iota { shape, dim, dtype: classes.dtype() }, &[]);
+    column.binary(BinaryOp::Eq, &positions).to_dtype(dtype)
+}

@@ -1,0 +1,163 @@
+//! Lazy tensors: operations are recorded, and run together when a value is needed.
+
+mod convert;
+mod create;
+mod evaluate;
+mod grad;
+mod node;
+mod ops;
+mod read;
+
+pub use convert::Element;
+pub use create::{arange, eye, full, linspace, one_hot, ones, zeros};
+pub use evaluate::{compile_count, last_program};
+pub use grad::{grad, grad_with};
+pub use node::no_grad;
+pub use ops::*;
+
+pub(crate) use evaluate::evaluate;
+pub(crate) use grad::gradients;
+pub(crate) use node::{Content, Node, State};
+
+use meshwork_graph::{DType, Op, Type};
+use meshwork_runtime::Device;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// An n-dimensional array whose value is computed when it is needed.
+///
+/// Operations record what is to be computed and return at once. Reading ([`Tensor::to_vec`], [`Tensor::item`],
+/// printing), [`Tensor::eval`], [`crate::synchronize`] and an optimizer's step run everything that is alive and
+/// pending together, as one program. Tensors are immutable; clones share the value and cost nothing.
+///
+/// Mistakes in shapes and dtypes panic at the line of the call.
+#[derive(Clone)]
+pub struct Tensor {
+    handle: Arc<Handle>,
+}
+
+/// What all clones of a tensor share; its life says whether the value is wanted.
+struct Handle(Arc<Node>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.held.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Tensor {
+    /// A tensor that holds a node.
+    pub(crate) fn hold(node: Arc<Node>) -> Tensor {
+        node.held.store(true, Ordering::Relaxed);
+        if matches!(*node.state(), State::Pending(_)) {
+            node::remember(&node);
+        }
+        Tensor { handle: Arc::new(Handle(node)) }
+    }
+
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.handle.0
+    }
+
+    /// Records an operation of the graph on tensors.
+    ///
+    /// # Panics
+    /// At the caller's line, when the operands do not fit.
+    #[track_caller]
+    pub fn record(op: impl Into<Op>, inputs: &[&Tensor]) -> Tensor {
+        let op = op.into();
+        let types: smallvec::SmallVec<[&Type; 3]> = inputs.iter().map(|t| t.ty()).collect();
+        let ty = match op.operation().infer(&types) {
+            Ok(ty) => ty,
+            Err(e) => panic!("{e}"),
+        };
+        let off = node::grad_is_off();
+        let requires_grad = !off && inputs.iter().any(|t| t.node().requires_grad);
+        let inputs = inputs.iter().map(|t| t.node().clone()).collect();
+        Tensor::hold(Node::pending(op, ty, inputs, requires_grad, off))
+    }
+
+    pub(crate) fn ty(&self) -> &Type {
+        &self.node().ty
+    }
+
+    /// The sizes, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.ty().shape
+    }
+
+    /// The size of dimension `dim`; negative numbers count from the end.
+    #[track_caller]
+    pub fn size(&self, dim: isize) -> usize {
+        self.shape()[self.dim(dim)]
+    }
+
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.shape().len()
+    }
+
+    /// Number of elements.
+    pub fn numel(&self) -> usize {
+        self.ty().shape.numel()
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.ty().dtype
+    }
+
+    /// The device that the value lives on.
+    pub fn device(&self) -> Device {
+        Device::cpu(0).expect("the first device is always there")
+    }
+
+    /// Whether gradients flow to or through the tensor.
+    pub fn requires_grad(&self) -> bool {
+        self.node().requires_grad
+    }
+
+    /// The same value as a variable of its own: gradients flow to it and not beyond it.
+    ///
+    /// # Panics
+    /// When the dtype is not a floating-point one.
+    #[track_caller]
+    pub fn variable(&self) -> Tensor {
+        assert!(self.dtype().is_float(), "a variable must have a floating-point dtype, not {}", self.dtype());
+        self.alias(true)
+    }
+
+    /// The same value without history: gradients do not flow through it.
+    pub fn detach(&self) -> Tensor {
+        self.alias(false)
+    }
+
+    fn alias(&self, requires_grad: bool) -> Tensor {
+        let ty = self.ty().clone();
+        let op = meshwork_graph::ops::Reshape { shape: ty.shape.clone() };
+        let inputs = std::iter::once(self.node().clone()).collect();
+        Tensor::hold(Node::pending(op.into(), ty, inputs, requires_grad, true))
+    }
+
+    /// A dimension given by a number that may count from the end.
+    #[track_caller]
+    pub(crate) fn dim(&self, dim: isize) -> usize {
+        let rank = self.rank() as isize;
+        let index = if dim < 0 { dim + rank } else { dim };
+        assert!((0..rank).contains(&index), "dim {dim} of a tensor of shape {}", self.ty().shape);
+        index as usize
+    }
+
+    /// Hands this tensor and everything else that is pending over to the device, without waiting.
+    pub fn eval(&self) {
+        if matches!(*self.node().state(), State::Pending(_)) {
+            evaluate(Some(self.node()));
+        }
+    }
+}
+
+/// Runs everything pending on this thread and waits until all devices are done.
+pub fn synchronize() {
+    evaluate(None);
+    Device::cpu(0).expect("the first device is always there").synchronize();
+}

@@ -1,0 +1,89 @@
+//! Activation functions, softmax and dropout.
+
+use super::where_;
+use crate::tensor::{Tensor, keyed};
+use meshwork_graph::ops::{BinaryOp, Distribution};
+
+impl Tensor {
+    /// The Gaussian error linear unit, exactly: x · Φ(x) (Hendrycks and Gimpel, 2016).
+    #[track_caller]
+    pub fn gelu(&self) -> Tensor {
+        let half = self.constant_like(0.5);
+        let scaled = self.binary(BinaryOp::Mul, &self.constant_like(std::f64::consts::FRAC_1_SQRT_2));
+        let cdf = scaled.erf().binary(BinaryOp::Add, &self.ones_like()).binary(BinaryOp::Mul, &half);
+        self.binary(BinaryOp::Mul, &cdf)
+    }
+
+    /// The tanh approximation of [`Tensor::gelu`], as GPT-2 uses it.
+    #[track_caller]
+    pub fn gelu_tanh(&self) -> Tensor {
+        let cubic = self.square().binary(BinaryOp::Mul, self).binary(BinaryOp::Mul, &self.constant_like(0.044715));
+        let inner = self.binary(BinaryOp::Add, &cubic);
+        let inner = inner.binary(BinaryOp::Mul, &self.constant_like((2.0 / std::f64::consts::PI).sqrt()));
+        let gate = inner.tanh().binary(BinaryOp::Add, &self.ones_like());
+        self.binary(BinaryOp::Mul, &self.constant_like(0.5)).binary(BinaryOp::Mul, &gate)
+    }
+
+    /// x · sigmoid(x).
+    #[track_caller]
+    pub fn silu(&self) -> Tensor {
+        self.binary(BinaryOp::Mul, &self.sigmoid())
+    }
+
+    /// log(1 + exp(x)), without overflow.
+    #[track_caller]
+    pub fn softplus(&self) -> Tensor {
+        let rest = (-&self.abs()).exp().log1p();
+        self.relu().binary(BinaryOp::Add, &rest)
+    }
+
+    /// log(sigmoid(x)), without overflow.
+    #[track_caller]
+    pub fn log_sigmoid(&self) -> Tensor {
+        -&(-self).softplus()
+    }
+
+    /// exp(x) normalised to sum 1 along `dim`. The largest element is subtracted first.
+    #[track_caller]
+    pub fn softmax(&self, dim: isize) -> Tensor {
+        let e = self.shifted(dim).exp();
+        let sum = e.sum_keepdim(dim);
+        e.binary(BinaryOp::Div, &sum)
+    }
+
+    /// The logarithm of [`Tensor::softmax`], computed without its loss of accuracy.
+    #[track_caller]
+    pub fn log_softmax(&self, dim: isize) -> Tensor {
+        let shifted = self.shifted(dim);
+        let log_sum = shifted.exp().sum_keepdim(dim).log();
+        shifted.binary(BinaryOp::Sub, &log_sum)
+    }
+
+    /// x − max(x): softmax does not depend on the shift, so no gradient flows through it.
+    #[track_caller]
+    fn shifted(&self, dim: isize) -> Tensor {
+        let x = self.float();
+        if x.size(dim) == 0 {
+            return x;
+        }
+        let max = x.detach().amax_keepdim(dim);
+        x.binary(BinaryOp::Sub, &max)
+    }
+
+    /// Sets each element to 0 with probability `p` and scales the others by 1 / (1 − p). Which ones depends on `key`
+    /// and the element's index alone.
+    ///
+    /// # Panics
+    /// When `p` is not in 0..=1.
+    #[track_caller]
+    pub fn dropout(&self, p: f64, key: u64) -> Tensor {
+        assert!((0.0..=1.0).contains(&p), "a dropout probability is in 0..=1, not {p}");
+        if p == 1.0 {
+            return self.binary(BinaryOp::Mul, &self.zeros_like());
+        }
+        let chance = keyed(Distribution::Uniform, self.shape(), self.dtype(), key);
+        let kept = chance.binary(BinaryOp::Ge, &self.constant_like(p));
+        let scaled = self.binary(BinaryOp::Mul, &self.constant_like(1.0 / (1.0 - p)));
+        where_(&kept, &scaled, &self.zeros_like())
+    }
+}

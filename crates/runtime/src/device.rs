@@ -1,0 +1,199 @@
+//! A device: a queue with its own threads and memory.
+
+use crate::Value;
+use crate::buffer::{Buffer, MemoryStats, Pool};
+use crate::event::{Event, RunError};
+use crate::execute::{Binding, Run};
+use meshwork_cpu::{Level, Par};
+use meshwork_graph::program::Program;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// What is wrong with a request for a device.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// A thread count that no device can have.
+    #[error("{0} threads: a device needs 1 to 1024 (this machine has {1} cores)")]
+    Threads(usize, usize),
+    /// A device that does not exist.
+    #[error("cpu:{0} does not exist: there is one CPU device, cpu:0, with all cores")]
+    NoSuchDevice(usize),
+}
+
+/// A group of cores with its own queue and memory. Cheap to clone; clones are the same device.
+#[derive(Clone)]
+pub struct Device {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    index: usize,
+    threads: AtomicUsize,
+    queue: Mutex<Sender<Job>>,
+    pool: Arc<Pool>,
+}
+
+enum Job {
+    Run(Box<Run>),
+    Threads(usize),
+    Mark(Arc<Event>),
+}
+
+/// Most threads that a device accepts.
+const MAX_THREADS: usize = 1024;
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+impl Device {
+    /// The CPU device number `index`. Device 0 has all cores of the machine; there is no other one yet.
+    pub fn cpu(index: usize) -> Result<Device, DeviceError> {
+        static FIRST: OnceLock<Device> = OnceLock::new();
+        match index {
+            0 => Ok(FIRST.get_or_init(|| Device::start(0, cores())).clone()),
+            _ => Err(DeviceError::NoSuchDevice(index)),
+        }
+    }
+
+    fn start(index: usize, threads: usize) -> Device {
+        let (queue, jobs) = channel();
+        let pool = Arc::new(Pool::default());
+        let memory = pool.clone();
+        std::thread::Builder::new()
+            .name(format!("meshwork-cpu:{index}"))
+            .spawn(move || serve(jobs, threads, &memory))
+            .expect("the system has no thread left for a device's queue");
+        let inner = Inner { index, threads: AtomicUsize::new(threads), queue: Mutex::new(queue), pool };
+        Device { inner: Arc::new(inner) }
+    }
+
+    /// Number of threads that the device's kernels use.
+    pub fn num_threads(&self) -> usize {
+        self.inner.threads.load(Ordering::Relaxed)
+    }
+
+    /// Changes the number of threads for work that is handed over from now on. Results do not depend on it.
+    pub fn set_num_threads(&self, threads: usize) -> Result<(), DeviceError> {
+        if !(1..=MAX_THREADS).contains(&threads) {
+            return Err(DeviceError::Threads(threads, cores()));
+        }
+        if self.inner.threads.swap(threads, Ordering::Relaxed) != threads {
+            self.submit(Job::Threads(threads));
+        }
+        Ok(())
+    }
+
+    /// Memory in use on the device.
+    pub fn memory(&self) -> MemoryStats {
+        self.inner.pool.stats()
+    }
+
+    /// Starts a new measurement of the peak.
+    pub fn reset_peak_memory(&self) {
+        self.inner.pool.reset_peak();
+    }
+
+    /// Waits until all work that was handed over so far is done, and says how the last of it ended only in so
+    /// far as it did end: errors reach those who read the values.
+    pub fn synchronize(&self) {
+        let event = Arc::new(Event::new());
+        self.submit(Job::Mark(event.clone()));
+        let _ = event.wait();
+    }
+
+    /// A value with these bytes.
+    pub fn upload(&self, contents: &[u8]) -> Value {
+        Value { buffer: Arc::new(Buffer::of(&self.inner.pool, contents)), ready: Arc::new(Event::completed()) }
+    }
+
+    /// Hands a program over. Returns at once with its outputs, which are computed in the order of hand-over.
+    ///
+    /// Donated inputs whose buffer nobody else holds are overwritten; for the others memory is allocated.
+    ///
+    /// # Panics
+    /// When the number of inputs is not the program's.
+    pub fn run(&self, program: Arc<Program>, inputs: Vec<Binding>) -> Vec<Value> {
+        assert_eq!(inputs.len(), program.inputs.len(), "inputs of a program");
+        let ready = Arc::new(Event::new());
+        let outputs: Vec<Arc<Buffer>> = program
+            .outputs
+            .iter()
+            .map(|output| match output.donated.map(|i| &inputs[i]) {
+                Some(Binding::Value(value)) => value.buffer.clone(),
+                _ => Arc::new(Buffer::new(&self.inner.pool, output.ty.bytes())),
+            })
+            .collect();
+        let values = outputs.iter().map(|b| Value { buffer: b.clone(), ready: ready.clone() }).collect();
+        self.submit(Job::Run(Box::new(Run { program, inputs, outputs, ready })));
+        values
+    }
+
+    fn submit(&self, job: Job) {
+        let queue = self.inner.queue.lock().unwrap_or_else(|e| e.into_inner());
+        queue.send(job).expect("a device's queue runs as long as the device");
+    }
+}
+
+/// The queue's thread: it is also the first thread of the device's kernels.
+fn serve(jobs: Receiver<Job>, threads: usize, pool: &Arc<Pool>) {
+    let mut par = Par::new(threads);
+    let mut arena = Arena::default();
+    while let Ok(job) = jobs.recv() {
+        match job {
+            Job::Run(run) => {
+                pool.account(run.program.memory.arena);
+                let room = arena.at_least(run.program.memory.arena);
+                let outcome = run.execute(room, &par, Level::current());
+                pool.unaccount(run.program.memory.arena);
+                let Run { inputs, outputs, ready, .. } = *run;
+                // Whoever waits for the event finds the memory of dropped inputs free.
+                drop((inputs, outputs));
+                ready.complete(outcome);
+            }
+            Job::Threads(threads) => par = Par::new(threads),
+            Job::Mark(event) => event.complete(Ok(())),
+        }
+    }
+}
+
+/// Memory for what lives only during a run, kept over runs.
+#[derive(Default)]
+struct Arena {
+    blocks: Vec<Line>,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+impl Arena {
+    fn at_least(&mut self, bytes: usize) -> *mut u8 {
+        let lines = bytes.div_ceil(size_of::<Line>());
+        if self.blocks.len() < lines {
+            self.blocks = Vec::new();
+            self.blocks = vec![Line([0; 64]); lines];
+        }
+        self.blocks.as_mut_ptr().cast()
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cpu:{}", self.inner.index)
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl RunError {
+    pub(crate) fn new(text: String) -> Self {
+        RunError(text.into())
+    }
+}

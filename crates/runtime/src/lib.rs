@@ -1,0 +1,25 @@
+//! Devices, queues, events and buffers; runs a compiled program.
+//!
+//! A [`Device`] is a queue with its own threads and memory. Work is handed over and runs in order; the hand-over
+//! returns at once with [`Value`]s that can be read, or used by further work, before they are computed.
+
+mod buffer;
+mod device;
+mod event;
+mod execute;
+
+pub use buffer::{Buffer, MemoryStats};
+pub use device::{Device, DeviceError};
+pub use event::{Event, RunError};
+pub use execute::Binding;
+
+use std::sync::Arc;
+
+/// A value that a device has computed or will compute: dense elements and the event of their completion.
+#[derive(Clone)]
+pub struct Value {
+    /// The elements, row-major.
+    pub buffer: Arc<Buffer>,
+    /// Complete when the elements are there.
+    pub ready: Arc<Event>,
+}
