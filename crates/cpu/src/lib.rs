@@ -8,6 +8,7 @@ pub mod conv;
 pub mod copy;
 pub mod dot;
 pub mod element;
+pub mod gemm;
 pub mod index;
 pub mod kernel;
 pub mod leaf;
