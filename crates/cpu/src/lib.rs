@@ -2,9 +2,18 @@
 //!
 //! Every kernel gives the same bits for any number of threads and any [`Level`]; see `meshwork_graph::canonical`.
 
+pub mod copy;
+pub mod element;
+pub mod level;
+pub mod math;
+pub mod narrow;
 pub mod operand;
 pub mod par;
 pub mod simd;
+pub mod stream;
+#[cfg(test)]
+mod testing;
+pub mod walk;
 
 pub use operand::{Operand, Output, Shared, Stored};
 pub use par::Par;

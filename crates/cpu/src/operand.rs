@@ -63,6 +63,11 @@ impl<'a> Operand<'a> {
         self.data.cast()
     }
 
+    /// The start of the buffer.
+    pub fn bytes(&self) -> *const u8 {
+        self.data
+    }
+
     /// The first element of the layout.
     pub fn first<T: Stored>(&self) -> *const T {
         // SAFETY: the offset lies inside the buffer, or there are no elements.
@@ -115,6 +120,11 @@ impl<'a> Output<'a> {
     pub fn first<T: Stored>(&mut self) -> *mut T {
         assert_eq!(T::DTYPE, self.dtype, "dtype of the output");
         self.data.cast()
+    }
+
+    /// The place of the first element.
+    pub fn bytes(&self) -> *mut u8 {
+        self.data
     }
 
     /// The elements.
