@@ -72,6 +72,6 @@ pub fn run(op: &Op, inputs: &[Operand], output: Output, scratch: &mut [u8], cont
 fn custom(op: &meshwork_graph::ops::Custom, inputs: &[Operand], mut output: Output, context: Context) {
     let types: Vec<Type> = inputs.iter().map(|x| Type { dtype: x.dtype, shape: x.layout.shape.clone() }).collect();
     let views: Vec<CustomInput> =
-        inputs.iter().zip(&types).map(|(x, ty)| CustomInput { ty, bytes: x.bytes() }).collect();
-    op.0.run(&views, output.bytes(), context.par);
+        inputs.iter().zip(&types).map(|(x, ty)| CustomInput { ty, bytes: x.contents() }).collect();
+    op.0.run(&views, output.contents(), context.par);
 }

@@ -12,6 +12,9 @@ pub mod gemm;
 pub mod index;
 pub mod kernel;
 pub mod leaf;
+pub mod level;
+pub mod math;
+pub mod narrow;
 pub mod operand;
 pub mod pad;
 pub mod par;
@@ -20,6 +23,10 @@ pub mod random;
 pub mod reduce;
 pub mod scan;
 pub mod simd;
+pub mod stream;
+#[cfg(test)]
+mod testing;
+pub mod walk;
 
 pub use operand::{Operand, Output, Shared, Stored};
 pub use par::Par;

@@ -63,6 +63,11 @@ impl<'a> Operand<'a> {
         self.data.cast()
     }
 
+    /// The start of the buffer.
+    pub fn bytes(&self) -> *const u8 {
+        self.data
+    }
+
     /// The first element of the layout.
     pub fn first<T: Stored>(&self) -> *const T {
         // SAFETY: the offset lies inside the buffer, or there are no elements.
@@ -83,7 +88,7 @@ impl<'a> Operand<'a> {
     ///
     /// # Panics
     /// When they are not dense in row-major order.
-    pub fn bytes(&self) -> &'a [u8] {
+    pub fn contents(&self) -> &'a [u8] {
         assert!(self.layout.is_contiguous(), "this kernel needs dense operands");
         let size = self.dtype.size();
         // SAFETY: `new` promises that the elements are there.
@@ -132,9 +137,14 @@ impl<'a> Output<'a> {
     }
 
     /// The elements as bytes.
-    pub fn bytes(&mut self) -> &mut [u8] {
+    pub fn contents(&mut self) -> &mut [u8] {
         // SAFETY: as for `slice`.
         unsafe { std::slice::from_raw_parts_mut(self.data, self.shape.numel() * self.dtype.size()) }
+    }
+
+    /// The place of the first element.
+    pub fn bytes(&self) -> *mut u8 {
+        self.data
     }
 
     /// The elements.

@@ -1,0 +1,63 @@
+//! Loops over slices that are compiled for every [`Level`](crate::Level).
+
+use crate::multiversion;
+
+/// A function of one element.
+pub trait Map1<A, R>: Copy {
+    /// The value; implementations are `#[inline(always)]`.
+    fn at(self, x: A) -> R;
+}
+
+/// A function of two elements.
+pub trait Map2<A, R>: Copy {
+    /// The value; implementations are `#[inline(always)]`.
+    fn at(self, x: A, y: A) -> R;
+}
+
+#[inline(always)]
+fn map1_body<A: Copy, R: Copy, F: Map1<A, R>>(function: F, a: &[A], out: &mut [R]) {
+    for (y, &x) in out.iter_mut().zip(a) {
+        *y = function.at(x);
+    }
+}
+
+#[inline(always)]
+fn map2_body<A: Copy, R: Copy, F: Map2<A, R>>(function: F, a: &[A], b: &[A], out: &mut [R]) {
+    for ((z, &x), &y) in out.iter_mut().zip(a).zip(b) {
+        *z = function.at(x, y);
+    }
+}
+
+#[inline(always)]
+fn map3_body<A: Copy>(condition: &[u8], a: &[A], b: &[A], out: &mut [A]) {
+    for (((z, &c), &x), &y) in out.iter_mut().zip(condition).zip(a).zip(b) {
+        *z = if c != 0 { x } else { y };
+    }
+}
+
+#[inline(always)]
+fn update_body<A: Copy, F: Map1<A, A>>(function: F, a: &mut [A]) {
+    for x in a {
+        *x = function.at(*x);
+    }
+}
+
+multiversion! {
+    /// Applies a function to every element in place.
+    pub fn update<A: Copy, F: Map1<A, A>>(function: F, a: &mut [A]) = update_body;
+}
+
+multiversion! {
+    /// Applies a function to every element.
+    pub fn map1<A: Copy, R: Copy, F: Map1<A, R>>(function: F, a: &[A], out: &mut [R]) = map1_body;
+}
+
+multiversion! {
+    /// Applies a function to every pair of elements.
+    pub fn map2<A: Copy, R: Copy, F: Map2<A, R>>(function: F, a: &[A], b: &[A], out: &mut [R]) = map2_body;
+}
+
+multiversion! {
+    /// Elements of `a` where the condition holds, else of `b`.
+    pub fn map3<A: Copy>(condition: &[u8], a: &[A], b: &[A], out: &mut [A]) = map3_body;
+}
