@@ -42,6 +42,26 @@ impl Dot {
         Self::free(rhs.rank(), &self.rhs_batch, &self.rhs_contract)
     }
 
+    /// Adds the product of two values, turned so that its batch dimensions and the free dimensions of both
+    /// operands become the given dimensions of the result. Exchanging the operands changes no value and often
+    /// saves the turning.
+    fn into_order(self, g: &mut Graph, lhs: NodeId, rhs: NodeId, [batch, left, right]: [&Dims; 3]) -> NodeId {
+        let chained = |parts: [&Dims; 3]| parts.into_iter().flatten().copied().collect::<Dims>();
+        let exchanged = chained([batch, right, left]);
+        if exchanged.is_sorted() {
+            let dot = Dot {
+                lhs_batch: self.rhs_batch,
+                rhs_batch: self.lhs_batch,
+                lhs_contract: self.rhs_contract,
+                rhs_contract: self.lhs_contract,
+                blocking: self.blocking,
+            };
+            return g.add_node(dot, &[rhs, lhs]);
+        }
+        let product = g.add_node(self, &[lhs, rhs]);
+        g.permute(product, &inverse(&chained([batch, left, right])))
+    }
+
     /// The cut of the sum.
     pub fn blocks(&self, lhs: &Shape) -> Blocks {
         let outer = self.lhs_contract.first().map_or(1, |&d| lhs[d]);
@@ -58,6 +78,13 @@ fn run(from: usize, count: usize) -> Dims {
 /// The order that sorts `dims`, as a permutation of a result whose dimensions are `dims` back into 0, 1, 2, …
 fn inverse(dims: &[usize]) -> Dims {
     (0..dims.len()).map(|d| dims.iter().position(|&x| x == d).expect("a permutation")).collect()
+}
+
+/// The dimensions of `to` in the order in which their partners in `from` ascend.
+fn paired(from: &[usize], to: &[usize]) -> Dims {
+    let mut pairs: Vec<(usize, usize)> = from.iter().copied().zip(to.iter().copied()).collect();
+    pairs.sort_unstable();
+    pairs.into_iter().map(|(_, to)| to).collect()
 }
 
 impl Operation for Dot {
@@ -94,17 +121,11 @@ impl Operation for Dot {
             lhs_batch: run(0, batch),
             rhs_batch: self.rhs_batch.clone(),
             lhs_contract: run(batch + m, n),
-            rhs_contract: rhs_free,
+            rhs_contract: rhs_free.clone(),
             blocking: Blocking::Features,
         };
-        let mut pairs: Vec<(usize, usize)> =
-            self.rhs_contract.iter().copied().zip(self.lhs_contract.iter().copied()).collect();
-        pairs.sort_unstable();
-        let mut order = self.lhs_batch.clone();
-        order.extend(lhs_free.iter().copied());
-        order.extend(pairs.iter().map(|p| p.1));
-        let product = g.add_node(to_lhs, &[b.grad, rhs]);
-        let by_lhs = g.permute(product, &inverse(&order));
+        let k = paired(&self.rhs_contract, &self.lhs_contract);
+        let by_lhs = to_lhs.into_order(g, b.grad, rhs, [&self.lhs_batch, &lhs_free, &k]);
 
         // By rhs: lhs · [batch, m, n] over m gives [batch, k, n]. Without batch dimensions m are the samples.
         let to_rhs = Dot {
@@ -114,14 +135,8 @@ impl Operation for Dot {
             rhs_contract: run(batch, m),
             blocking: if batch == 0 { Blocking::Samples } else { Blocking::Features },
         };
-        let mut pairs: Vec<(usize, usize)> =
-            self.lhs_contract.iter().copied().zip(self.rhs_contract.iter().copied()).collect();
-        pairs.sort_unstable();
-        let mut order = self.rhs_batch.clone();
-        order.extend(pairs.iter().map(|p| p.1));
-        order.extend(Self::free(g.ty(rhs).shape.rank(), &self.rhs_batch, &self.rhs_contract));
-        let product = g.add_node(to_rhs, &[lhs, b.grad]);
-        let by_rhs = g.permute(product, &inverse(&order));
+        let k = paired(&self.lhs_contract, &self.rhs_contract);
+        let by_rhs = to_rhs.into_order(g, lhs, b.grad, [&self.rhs_batch, &k, &rhs_free]);
         vec![Some(by_lhs), Some(by_rhs)]
     }
 
