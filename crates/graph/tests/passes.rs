@@ -1,0 +1,182 @@
+//! What each pass does, as printed graphs.
+
+use meshwork_graph::canonical::Blocking;
+use meshwork_graph::ops::*;
+use meshwork_graph::passes::{compile, differentiate, fuse, order, simplify};
+use meshwork_graph::program::{Donation, Location, Target};
+use meshwork_graph::{DType, Dims, Graph, Layout, NodeId, Op, Shape, Type};
+
+/// A device whose only demand is that convolutions and pools read dense operands.
+struct Plain;
+
+impl Target for Plain {
+    fn accepts(&self, op: &Op, _: usize, layout: &Layout) -> bool {
+        matches!(op, Op::Fused(_) | Op::Dot(_) | Op::Reduce(_)) || layout.is_contiguous()
+    }
+
+    fn scratch(&self, op: &Op, _: &[(&Type, &Layout)], _: &Type) -> usize {
+        if matches!(op, Op::Dot(_)) { 100 } else { 0 }
+    }
+}
+
+fn input(g: &mut Graph, shape: &[usize]) -> NodeId {
+    g.add_node(Input { ty: Type::new(DType::F32, shape) }, &[])
+}
+
+fn linear(g: &mut Graph, x: NodeId, w: NodeId) -> NodeId {
+    let dims = |d: &[usize]| Dims::from_slice(d);
+    let dot = Dot {
+        lhs_batch: dims(&[]),
+        rhs_batch: dims(&[]),
+        lhs_contract: dims(&[1]),
+        rhs_contract: dims(&[1]),
+        blocking: Blocking::Features,
+    };
+    g.add_node(dot, &[x, w])
+}
+
+/// One step of gradient descent on `Σ relu(x · wᵀ)`: inputs x, w, lr; outputs loss and new w.
+fn step() -> Graph {
+    let mut g = Graph::new();
+    let (x, w) = (input(&mut g, &[4, 3]), input(&mut g, &[2, 3]));
+    let lr = input(&mut g, &[]);
+    let y = linear(&mut g, x, w);
+    let y = g.unary(UnaryOp::Relu, y);
+    let loss = g.reduce(Reduce::new(ReduceOp::Sum, &[0, 1]), y);
+    let seed = g.constant(1.0, DType::F32);
+    let grad = differentiate(&mut g, &[(loss, seed)], &[w])[0].expect("the loss depends on w");
+    let rate = g.spread(lr, Shape::new(&[2, 3]));
+    let change = g.mul(rate, grad);
+    let new = g.sub(w, change);
+    g.outputs = vec![loss, new];
+    g.verify().unwrap();
+    g
+}
+
+#[test]
+fn a_step_through_every_pass() {
+    let g = step();
+    let simplified = simplify(&g);
+    let fused = fuse(&simplified);
+    let ordered = order(&fused);
+    insta::assert_snapshot!("recorded", g);
+    insta::assert_snapshot!("simplified", simplified);
+    insta::assert_snapshot!("fused", fused);
+    insta::assert_snapshot!("ordered", ordered);
+}
+
+#[test]
+fn a_placed_step_updates_its_parameter_in_place() {
+    let g = step();
+    let donation = Donation::from_slice(&[false, true, false]);
+    let program = compile(&g, &donation, &Plain, &mut |_, _| {});
+    assert_eq!(program.outputs[1].donated, Some(1));
+    assert_eq!(program.outputs[0].donated, None);
+    insta::assert_snapshot!("placed", program);
+}
+
+#[test]
+fn equal_subexpressions_are_computed_once_and_dead_ones_never() {
+    let mut g = Graph::new();
+    let x = input(&mut g, &[5]);
+    let (a, b) = (g.unary(UnaryOp::Exp, x), g.unary(UnaryOp::Exp, x));
+    let dead = g.unary(UnaryOp::Log, x);
+    let sum = g.add(a, b);
+    g.outputs = vec![sum];
+    let simple = simplify(&g);
+    assert!(dead.index() < g.nodes.len());
+    insta::assert_snapshot!(simple, @r"
+    %0: f32[5] = input
+    %1: f32[5] = exp %0
+    %2: f32[5] = add %1 %1
+    return %2
+    ");
+}
+
+#[test]
+fn views_of_views_are_joined() {
+    let mut g = Graph::new();
+    let x = input(&mut g, &[2, 3, 4]);
+    let a = g.permute(x, &[2, 0, 1]);
+    let b = g.permute(a, &[1, 2, 0]);
+    let c = g.reshape(b, Shape::new(&[6, 4]));
+    let d = g.reshape(c, Shape::new(&[24]));
+    let e = g.unary(UnaryOp::Neg, d);
+    g.outputs = vec![e];
+    insta::assert_snapshot!(simplify(&g), @r"
+    %0: f32[2, 3, 4] = input
+    %1: f32[24] = reshape %0
+    %2: f32[24] = neg %1
+    return %2
+    ");
+}
+
+#[test]
+fn a_value_with_users_inside_and_outside_of_a_region_ends_its_own() {
+    let mut g = Graph::new();
+    let x = input(&mut g, &[8]);
+    let e = g.unary(UnaryOp::Exp, x);
+    let twice = g.add(e, e);
+    let sum = g.reduce(Reduce::new(ReduceOp::Sum, &[0]), e);
+    let spread = g.spread(sum, Shape::new(&[8]));
+    let y = g.div(twice, spread);
+    g.outputs = vec![y];
+    insta::assert_snapshot!(fuse(&g), @r"
+    %0: f32[8] = input
+    %1: f32[8] = fused[t0=exp a] %0
+    %2: f32[] = sum[dims=[0]] %1
+    %3: f32[1] = reshape %2
+    %4: f32[8] = expand %3
+    %5: f32[8] = fused[t0=add a a; t1=div t0 b] %1 %4
+    return %5
+    ");
+}
+
+#[test]
+fn buffers_that_live_together_do_not_overlap() {
+    let mut g = Graph::new();
+    let x = input(&mut g, &[64, 32]);
+    let w = input(&mut g, &[32, 32]);
+    let mut layers = vec![x];
+    for _ in 0..6 {
+        let y = linear(&mut g, *layers.last().unwrap(), w);
+        layers.push(g.unary(UnaryOp::Tanh, y));
+    }
+    let loss = g.reduce(Reduce::new(ReduceOp::Sum, &[0, 1]), *layers.last().unwrap());
+    let seed = g.constant(1.0, DType::F32);
+    let grad = differentiate(&mut g, &[(loss, seed)], &[w])[0].unwrap();
+    g.outputs = vec![grad, loss];
+    let program = compile(&g, &Donation::from_slice(&[false, false]), &Plain, &mut |_, _| {});
+
+    // Live ranges of every arena byte range, found again from the steps alone.
+    let mut writes: Vec<(usize, usize, usize)> = Vec::new();
+    for (i, step) in program.steps.iter().enumerate() {
+        for view in &step.inputs {
+            if let Location::Arena(at) = view.location {
+                let written = writes.iter().rev().find(|(from, to, _)| *from <= at && at < *to);
+                assert_eq!(written.map(|w| w.0), Some(at), "step {i} reads what a later step has overwritten");
+            }
+        }
+        if let Location::Arena(at) = step.output {
+            assert!(at + step.ty.bytes() <= program.memory.arena);
+            writes.push((at, at + step.ty.bytes(), i));
+        }
+        if step.scratch.1 > 0 {
+            writes.push((step.scratch.0, step.scratch.0 + step.scratch.1, i));
+        }
+    }
+    let sum: usize = program.steps.iter().map(|s| s.ty.bytes()).sum();
+    assert!(program.memory.arena < sum, "the arena reuses memory");
+}
+
+#[test]
+fn illegal_graphs_are_refused_by_name() {
+    let mut g = Graph::new();
+    let (a, b) = (input(&mut g, &[2, 3]), input(&mut g, &[3, 2]));
+    let error = g.try_add(Element::Binary(BinaryOp::Add), &[a, b]).unwrap_err();
+    assert_eq!(error.to_string(), "add: shapes [2, 3] and [3, 2] differ");
+    g.nodes.swap(0, 1);
+    let sum = g.add(a, a);
+    g.nodes[sum.index()].inputs[0] = NodeId(7);
+    assert!(g.verify().unwrap_err().to_string().contains("does not come before it"));
+}
