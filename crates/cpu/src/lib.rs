@@ -9,6 +9,7 @@ pub mod math;
 pub mod narrow;
 pub mod operand;
 pub mod par;
+pub mod reduce;
 pub mod simd;
 pub mod stream;
 #[cfg(test)]
