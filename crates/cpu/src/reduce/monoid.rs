@@ -1,0 +1,144 @@
+//! What a reduction combines: accumulators, and how stored elements become them.
+
+use crate::element::{extremum_f32, extremum_f64};
+use crate::narrow;
+use half::{bf16, f16};
+
+/// A type that reductions accumulate in.
+pub trait Accumulate: Copy + Send + Sync + 'static {
+    const ZERO: Self;
+    const ONE: Self;
+    /// Smaller than everything.
+    const LOWEST: Self;
+    /// Larger than everything.
+    const HIGHEST: Self;
+    fn add(self, other: Self) -> Self;
+    fn multiply(self, other: Self) -> Self;
+    fn larger(self, other: Self) -> Self;
+    fn smaller(self, other: Self) -> Self;
+}
+
+macro_rules! accumulate_float {
+    ($t:ident, $extremum:ident) => {
+        impl Accumulate for $t {
+            const ZERO: $t = 0.0;
+            const ONE: $t = 1.0;
+            const LOWEST: $t = $t::NEG_INFINITY;
+            const HIGHEST: $t = $t::INFINITY;
+            #[inline(always)]
+            fn add(self, other: $t) -> $t {
+                self + other
+            }
+            #[inline(always)]
+            fn multiply(self, other: $t) -> $t {
+                self * other
+            }
+            #[inline(always)]
+            fn larger(self, other: $t) -> $t {
+                $extremum::<true>(self, other)
+            }
+            #[inline(always)]
+            fn smaller(self, other: $t) -> $t {
+                $extremum::<false>(self, other)
+            }
+        }
+    };
+}
+
+macro_rules! accumulate_int {
+    ($t:ident) => {
+        impl Accumulate for $t {
+            const ZERO: $t = 0;
+            const ONE: $t = 1;
+            const LOWEST: $t = $t::MIN;
+            const HIGHEST: $t = $t::MAX;
+            #[inline(always)]
+            fn add(self, other: $t) -> $t {
+                self.wrapping_add(other)
+            }
+            #[inline(always)]
+            fn multiply(self, other: $t) -> $t {
+                self.wrapping_mul(other)
+            }
+            #[inline(always)]
+            fn larger(self, other: $t) -> $t {
+                self.max(other)
+            }
+            #[inline(always)]
+            fn smaller(self, other: $t) -> $t {
+                self.min(other)
+            }
+        }
+    };
+}
+
+accumulate_float!(f64, extremum_f64);
+accumulate_float!(f32, extremum_f32);
+accumulate_int!(i64);
+accumulate_int!(i32);
+accumulate_int!(u8);
+
+/// A stored element type and what it accumulates in.
+pub trait Term: Copy + Send + Sync + 'static {
+    type Sum: Accumulate;
+    fn widen(self) -> Self::Sum;
+    /// Back, rounded once.
+    fn narrow(sum: Self::Sum) -> Self;
+}
+
+macro_rules! term {
+    ($t:ty, $sum:ty, $widen:expr, $narrow:expr) => {
+        impl Term for $t {
+            type Sum = $sum;
+            #[inline(always)]
+            fn widen(self) -> $sum {
+                $widen(self)
+            }
+            #[inline(always)]
+            fn narrow(sum: $sum) -> $t {
+                $narrow(sum)
+            }
+        }
+    };
+}
+
+term!(f64, f64, |x| x, |x| x);
+term!(f32, f32, |x| x, |x| x);
+term!(f16, f32, narrow::f16_to_f32, narrow::f16_from_f32);
+term!(bf16, f32, narrow::bf16_to_f32, narrow::bf16_from_f32);
+term!(i64, i64, |x| x, |x| x);
+term!(i32, i32, |x| x, |x| x);
+term!(u8, u8, |x| x, |x| x);
+
+/// How two accumulators become one.
+pub trait Monoid<A>: Copy + Send + Sync {
+    /// Changes nothing.
+    fn identity() -> A;
+    fn combine(a: A, b: A) -> A;
+}
+
+macro_rules! monoid {
+    ($($name:ident: $identity:ident, $combine:ident;)*) => {
+        $(
+            #[derive(Clone, Copy)]
+            pub struct $name;
+            impl<A: Accumulate> Monoid<A> for $name {
+                #[inline(always)]
+                fn identity() -> A {
+                    A::$identity
+                }
+                #[inline(always)]
+                fn combine(a: A, b: A) -> A {
+                    a.$combine(b)
+                }
+            }
+        )*
+    };
+}
+
+monoid! {
+    Sum: ZERO, add;
+    Prod: ONE, multiply;
+    Max: LOWEST, larger;
+    Min: HIGHEST, smaller;
+}

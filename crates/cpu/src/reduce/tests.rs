@@ -1,0 +1,155 @@
+use super::*;
+use crate::testing::{self, Case, Sample, bits, each_context};
+use meshwork_graph::canonical::{Blocking, TreeSum};
+use meshwork_graph::{Dims, Shape};
+
+/// The order of the design, literally: terms of an output in row-major order, blocks, lanes, trees.
+fn reference<T: Sample + Term>(op: &Reduce, case: &Case<T>) -> Vec<T> {
+    let shape = &case.layout.shape;
+    let rank = shape.rank();
+    let kept: Vec<usize> = (0..rank).filter(|d| !op.dims.contains(d)).collect();
+    let pick = |dims: &[usize]| -> Shape { dims.iter().map(|&d| shape[d]).collect() };
+    type Combine<A> = fn(A, A) -> A;
+    let (identity, combine): (T::Sum, Combine<T::Sum>) = match op.op {
+        ReduceOp::Sum => (T::Sum::ZERO, T::Sum::add),
+        ReduceOp::Prod => (T::Sum::ONE, T::Sum::multiply),
+        ReduceOp::Max => (T::Sum::LOWEST, T::Sum::larger),
+        ReduceOp::Min => (T::Sum::HIGHEST, T::Sum::smaller),
+    };
+    let blocks = op.blocks(shape);
+    let mut results = vec![];
+    for outer in testing::indices(&pick(&kept)) {
+        let mut index = vec![0; rank];
+        kept.iter().zip(&outer).for_each(|(&d, &i)| index[d] = i);
+        let terms: Vec<T> = testing::indices(&pick(&op.dims))
+            .map(|inner| {
+                op.dims.iter().zip(&inner).for_each(|(&d, &i)| index[d] = i);
+                case.at(&index)
+            })
+            .collect();
+        let mut tree = TreeSum::new();
+        for block in 0..blocks.count() {
+            let range = blocks.range(block);
+            let mut lanes = [identity; LANES];
+            for (i, x) in terms[range.start * blocks.inner..range.end * blocks.inner].iter().enumerate() {
+                lanes[i % LANES] = combine(lanes[i % LANES], x.widen());
+            }
+            tree.push(lane_tree(lanes, combine), combine);
+        }
+        results.push(T::narrow(tree.finish(combine).unwrap_or(identity)));
+    }
+    results
+}
+
+fn compute<T: Sample>(op: &Reduce, case: &Case<T>, context: Context) -> Vec<T> {
+    let kept: Shape =
+        (0..case.layout.shape.rank()).filter(|d| !op.dims.contains(d)).map(|d| case.layout.shape[d]).collect();
+    let bytes = super::scratch(op, T::DTYPE, &[&case.layout], context.par.threads());
+    let mut scratch = vec![0u64; bytes.div_ceil(8)];
+    // SAFETY: the bytes of numbers.
+    let scratch = unsafe { std::slice::from_raw_parts_mut(scratch.as_mut_ptr().cast(), bytes) };
+    testing::output::<T>(&kept, |output| run(op, &[case.operand()], output, scratch, context))
+}
+
+fn check<T: Sample + Term>(shape: &[usize], ops: &[ReduceOp]) {
+    let rank = shape.len();
+    let cases = Case::<T>::strided(shape);
+    for subset in 0..1 << rank {
+        let dims: Dims = (0..rank).filter(|d| subset >> d & 1 == 1).collect();
+        for &op in ops {
+            if matches!(op, ReduceOp::Max | ReduceOp::Min) && dims.iter().any(|&d| shape[d] == 0) {
+                continue;
+            }
+            for blocking in [Blocking::Samples, Blocking::Features] {
+                let op = Reduce { op, dims: dims.clone(), blocking };
+                let wants: Vec<Vec<u64>> = cases.iter().map(|case| bits(&reference(&op, case))).collect();
+                each_context(|context| {
+                    for (case, want) in cases.iter().zip(&wants) {
+                        assert_eq!(bits(&compute(&op, case, context)), *want, "{op:?} {} {:?}", T::DTYPE, case.layout);
+                    }
+                });
+            }
+        }
+    }
+}
+
+const ALL: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min];
+
+#[test]
+fn every_layout_gives_the_canonical_bits() {
+    check::<f32>(&[67, 5, 19], &ALL);
+    check::<f32>(&[3, 7, 4, 49], &[ReduceOp::Sum]);
+    check::<f64>(&[23, 41], &ALL);
+    check::<f16>(&[40, 6, 9], &[ReduceOp::Sum, ReduceOp::Max]);
+    check::<bf16>(&[40, 6, 9], &[ReduceOp::Sum, ReduceOp::Min]);
+}
+
+#[test]
+fn integers_and_bytes_wrap() {
+    check::<i64>(&[31, 37], &ALL);
+    check::<i32>(&[7, 2, 65], &ALL);
+    check::<u8>(&[300, 5], &ALL);
+}
+
+#[test]
+fn small_and_empty_shapes_have_values() {
+    for shape in [&[][..], &[0], &[1], &[0, 3], &[3, 0], &[2, 0, 3], &[1, 1, 1], &[5, 1], &[16], &[17]] {
+        check::<f32>(shape, &ALL);
+        check::<i32>(shape, &[ReduceOp::Sum, ReduceOp::Prod]);
+    }
+}
+
+#[test]
+fn large_sums_use_all_threads_and_give_the_same() {
+    for (shape, dims) in [
+        (&[70_001][..], &[0][..]),
+        (&[3, 40_000], &[1]),
+        (&[5000, 20], &[0]),
+        (&[300, 301], &[0]),
+        (&[64, 3, 19, 17], &[0, 2, 3]),
+        (&[300, 301], &[0, 1]),
+        (&[2, 20_000, 3], &[1]),
+    ] {
+        let case = Case::<f32>::dense(5, shape);
+        for op in [ReduceOp::Sum, ReduceOp::Max] {
+            for blocking in [Blocking::Samples, Blocking::Features] {
+                let op = Reduce { op, dims: Dims::from_slice(dims), blocking };
+                let want = bits(&reference(&op, &case));
+                each_context(|context| assert_eq!(bits(&compute(&op, &case, context)), want, "{op:?} {shape:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn bools_are_any_and_all() {
+    let case = Case::<bool>::dense(1, &[6, 2]);
+    each_context(|context| {
+        for (op, join) in [(ReduceOp::Max, true), (ReduceOp::Min, false)] {
+            let got = compute(&Reduce::new(op, &[1]), &case, context);
+            let want: Vec<bool> = case.data.chunks(2).map(|c| if join { c[0] | c[1] } else { c[0] & c[1] }).collect();
+            assert_eq!(got, want);
+        }
+    });
+}
+
+#[test]
+fn not_a_number_wins_and_zeros_have_an_order() {
+    let layout = Layout::contiguous(&Shape::new(&[2, 20]));
+    let mut data = vec![1.0f32; 40];
+    data[13] = f32::NAN;
+    (data[20..40]).fill(-0.0);
+    data[31] = 0.0;
+    let case = Case { data, layout };
+    each_context(|context| {
+        let max = compute(&Reduce::new(ReduceOp::Max, &[1]), &case, context);
+        assert!(max[0].is_nan());
+        assert_eq!(max[1].to_bits(), 0.0f32.to_bits());
+        let min = compute(&Reduce::new(ReduceOp::Min, &[1]), &case, context);
+        assert!(min[0].is_nan());
+        assert_eq!(min[1].to_bits(), (-0.0f32).to_bits());
+        let sum = compute(&Reduce::new(ReduceOp::Sum, &[1]), &case, context);
+        assert!(sum[0].is_nan());
+        assert_eq!(sum[1].to_bits(), 0.0f32.to_bits());
+    });
+}
