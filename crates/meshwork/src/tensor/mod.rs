@@ -77,6 +77,15 @@ impl Tensor {
         Tensor::hold(Node::pending(op, ty, inputs, requires_grad, off))
     }
 
+    /// Records a user's own operation.
+    ///
+    /// # Panics
+    /// At the caller's line, when the operation refuses the operands.
+    #[track_caller]
+    pub fn custom(op: Arc<dyn meshwork_graph::ops::CustomOp>, inputs: &[&Tensor]) -> Tensor {
+        Tensor::record(meshwork_graph::ops::Custom(op), inputs)
+    }
+
     pub(crate) fn ty(&self) -> &Type {
         &self.node().ty
     }
