@@ -3,7 +3,7 @@
 use crate::Value;
 use crate::buffer::{Buffer, MemoryStats, Pool};
 use crate::event::{Event, RunError};
-use crate::execute::{Binding, Run};
+use crate::execute::{Binding, Bound, Run};
 use meshwork_cpu::{Level, Par};
 use meshwork_graph::program::Program;
 use std::fmt;
@@ -106,7 +106,7 @@ impl Device {
 
     /// A value with these bytes.
     pub fn upload(&self, contents: &[u8]) -> Value {
-        Value { buffer: Arc::new(Buffer::of(&self.inner.pool, contents)), ready: Arc::new(Event::completed()) }
+        Value::new(Arc::new(Buffer::of(&self.inner.pool, contents)), Arc::new(Event::completed()))
     }
 
     /// Hands a program over. Returns at once with its outputs, which are computed in the order of hand-over.
@@ -126,7 +126,8 @@ impl Device {
                 _ => Arc::new(Buffer::new(&self.inner.pool, output.ty.bytes())),
             })
             .collect();
-        let values = outputs.iter().map(|b| Value { buffer: b.clone(), ready: ready.clone() }).collect();
+        let values = outputs.iter().map(|b| Value::new(b.clone(), ready.clone())).collect();
+        let inputs = inputs.into_iter().map(Bound::from).collect();
         self.submit(Job::Run(Box::new(Run { program, inputs, outputs, ready })));
         values
     }

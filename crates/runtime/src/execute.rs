@@ -19,10 +19,25 @@ pub enum Binding {
     Scalar([u8; 8]),
 }
 
+/// A binding on the queue, which is no clone of the value any more.
+pub(crate) enum Bound {
+    Buffer(Arc<Buffer>, Arc<Event>),
+    Scalar([u8; 8]),
+}
+
+impl From<Binding> for Bound {
+    fn from(binding: Binding) -> Self {
+        match binding {
+            Binding::Value(value) => Bound::Buffer(value.buffer, value.ready),
+            Binding::Scalar(bytes) => Bound::Scalar(bytes),
+        }
+    }
+}
+
 /// A program that has been handed over.
 pub(crate) struct Run {
     pub program: Arc<Program>,
-    pub inputs: Vec<Binding>,
+    pub inputs: Vec<Bound>,
     pub outputs: Vec<Arc<Buffer>>,
     pub ready: Arc<Event>,
 }
@@ -31,8 +46,8 @@ impl Run {
     /// Runs all steps, or says which one failed, or whose failure reaches this run.
     pub fn execute(&self, arena: *mut u8, par: &Par, level: Level) -> Result<(), RunError> {
         for input in &self.inputs {
-            if let Binding::Value(value) = input {
-                value.ready.wait()?;
+            if let Bound::Buffer(_, ready) = input {
+                ready.wait()?;
             }
         }
         let context = Context { par, level };
@@ -48,8 +63,8 @@ impl Run {
     fn pointer(&self, location: Location, arena: *mut u8) -> *mut u8 {
         match location {
             Location::Input(i) => match &self.inputs[i] {
-                Binding::Value(value) => value.buffer.pointer(),
-                Binding::Scalar(bytes) => bytes.as_ptr().cast_mut(),
+                Bound::Buffer(buffer, _) => buffer.pointer(),
+                Bound::Scalar(bytes) => bytes.as_ptr().cast_mut(),
             },
             Location::Output(i) => self.outputs[i].pointer(),
             // SAFETY: the arena has the size that the program asks for.

@@ -22,4 +22,18 @@ pub struct Value {
     pub buffer: Arc<Buffer>,
     /// Complete when the elements are there.
     pub ready: Arc<Event>,
+    /// Shared by the clones of the value, and not by work on the queue that uses its buffer.
+    share: Arc<()>,
+}
+
+impl Value {
+    pub(crate) fn new(buffer: Arc<Buffer>, ready: Arc<Event>) -> Self {
+        Value { buffer, ready, share: Arc::new(()) }
+    }
+
+    /// Whether this is the only clone of the value, so that a run may overwrite it. Work that was handed over
+    /// earlier does not count: it runs before.
+    pub fn is_unique(&self) -> bool {
+        Arc::strong_count(&self.share) == 1
+    }
 }

@@ -100,6 +100,13 @@ pub fn arange(n: usize, dtype: DType) -> Tensor {
     Tensor::record(Iota { shape: Shape::new(&[n]), dim: 0, dtype }, &[])
 }
 
+/// The position along `dim` at every element of a shape: one row of numbers, repeated as a view.
+pub(crate) fn positions(shape: &Shape, dim: usize, dtype: DType) -> Tensor {
+    let row = (0..shape.rank()).map(|d| if d == dim { shape[d] } else { 1 }).collect();
+    let row = Tensor::record(Reshape { shape: row }, &[&arange(shape[dim], dtype)]);
+    Tensor::record(Expand { shape: shape.clone() }, &[&row])
+}
+
 /// `n` numbers from `start` to `end` in equal steps, both included.
 pub fn linspace(start: f64, end: f64, n: usize, dtype: DType) -> Tensor {
     let step = if n > 1 { (end - start) / (n - 1) as f64 } else { 0.0 };
@@ -112,8 +119,8 @@ pub fn linspace(start: f64, end: f64, n: usize, dtype: DType) -> Tensor {
 /// The identity matrix [n, n].
 pub fn eye(n: usize, dtype: DType) -> Tensor {
     let shape = Shape::new(&[n, n]);
-    let row = Tensor::record(Iota { shape: shape.clone(), dim: 0, dtype: DType::I64 }, &[]);
-    let column = Tensor::record(Iota { shape, dim: 1, dtype: DType::I64 }, &[]);
+    let row = positions(&shape, 0, DType::I64);
+    let column = positions(&shape, 1, DType::I64);
     row.binary(BinaryOp::Eq, &column).to_dtype(dtype)
 }
 
@@ -127,6 +134,6 @@ pub fn one_hot(classes: &Tensor, num_classes: usize, dtype: DType) -> Tensor {
     *shape.0.last_mut().expect("just pushed") = num_classes;
     let column = Tensor::record(Expand { shape: shape.clone() }, &[&column]);
     let dim = shape.rank() - 1;
-    let positions = Tensor::record(Iota { shape, dim, dtype: classes.dtype() }, &[]);
+    let positions = positions(&shape, dim, classes.dtype());
     column.binary(BinaryOp::Eq, &positions).to_dtype(dtype)
 }

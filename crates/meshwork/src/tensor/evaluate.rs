@@ -170,7 +170,7 @@ impl Collected {
                 && !outlives[i]
                 && Arc::strong_count(node) == uses[i] + 1
                 && match &*node.state() {
-                    State::Ready { content: Content::Device(value), .. } => Arc::strong_count(&value.buffer) == 1,
+                    State::Ready { content: Content::Device(value), .. } => value.is_unique(),
                     _ => false,
                 }
         };

@@ -15,6 +15,7 @@ pub use grad::{grad, grad_with};
 pub use node::no_grad;
 pub use ops::*;
 
+pub(crate) use create::positions;
 pub(crate) use evaluate::evaluate;
 pub(crate) use grad::gradients;
 pub(crate) use node::{Content, Node, State};

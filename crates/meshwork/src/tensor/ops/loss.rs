@@ -1,9 +1,9 @@
 //! Losses. All follow PyTorch's definitions; means are over the counts of the whole batch.
 
 use super::where_;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, positions};
 use meshwork_graph::DType;
-use meshwork_graph::ops::{BinaryOp, Expand, Iota, Reshape};
+use meshwork_graph::ops::{BinaryOp, Expand, Reshape};
 
 /// How the losses of the elements become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -155,7 +155,7 @@ impl Picked {
         let column = Tensor::record(Reshape { shape: column }, &[&target]);
         let full = log_p.ty().shape.clone();
         let column = Tensor::record(Expand { shape: full.clone() }, &[&column]);
-        let positions = Tensor::record(Iota { shape: full, dim, dtype: DType::I64 }, &[]);
+        let positions = positions(&full, dim, DType::I64);
         let hit = column.binary(BinaryOp::Eq, &positions);
         let pick = |values: &Tensor| {
             let only = where_(&hit, values, &values.zeros_like()).sum(dim as isize);

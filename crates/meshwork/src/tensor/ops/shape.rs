@@ -1,8 +1,8 @@
 //! Other shapes, orders and selections of the same elements.
 
 use super::where_;
-use crate::tensor::Tensor;
-use meshwork_graph::ops::{BinaryOp, Concat, Iota, Pad, Permute, Reshape, Slice};
+use crate::tensor::{Tensor, positions};
+use meshwork_graph::ops::{BinaryOp, Concat, Pad, Permute, Reshape, Slice};
 use meshwork_graph::{DType, Dims, Scalar, Shape};
 use smallvec::SmallVec;
 
@@ -232,8 +232,8 @@ impl Tensor {
     fn triangle(&self, keep: impl Fn(&Tensor, &Tensor) -> Tensor) -> Tensor {
         assert!(self.rank() >= 2, "a triangle of {} needs two dims", self.ty());
         let shape = Shape::new(&self.shape()[self.rank() - 2..]);
-        let row = Tensor::record(Iota { shape: shape.clone(), dim: 0, dtype: DType::I64 }, &[]);
-        let column = Tensor::record(Iota { shape, dim: 1, dtype: DType::I64 }, &[]);
+        let row = positions(&shape, 0, DType::I64);
+        let column = positions(&shape, 1, DType::I64);
         where_(&keep(&row, &column), self, &self.zeros_like())
     }
 }
