@@ -2,14 +2,20 @@
 //!
 //! Every kernel gives the same bits for any number of threads and any [`Level`]; see `meshwork_graph::canonical`.
 
+pub mod arg;
+pub mod concat;
 pub mod copy;
 pub mod element;
+pub mod leaf;
 pub mod level;
 pub mod math;
 pub mod narrow;
+pub mod number;
 pub mod operand;
+pub mod pad;
 pub mod par;
 pub mod reduce;
+pub mod scan;
 pub mod simd;
 pub mod stream;
 #[cfg(test)]
