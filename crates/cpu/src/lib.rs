@@ -15,6 +15,7 @@ pub mod leaf;
 pub mod level;
 pub mod math;
 pub mod narrow;
+pub mod number;
 pub mod operand;
 pub mod pad;
 pub mod par;

@@ -16,7 +16,8 @@ use half::{bf16, f16};
 use meshwork_graph::canonical::{Blocks, LANES, lane_tree};
 use meshwork_graph::ops::{Reduce, ReduceOp};
 use meshwork_graph::{DType, Layout};
-use monoid::{Accumulate, Max, Min, Monoid, Prod, Sum, Term};
+pub use monoid::{Accumulate, Term};
+use monoid::{Max, Min, Monoid, Prod, Sum};
 use std::ops::Range;
 
 /// Terms per task below which further threads do not pay.

@@ -6,15 +6,21 @@ use half::{bf16, f16};
 
 /// A type that reductions accumulate in.
 pub trait Accumulate: Copy + Send + Sync + 'static {
+    /// The start of sums.
     const ZERO: Self;
+    /// The start of products.
     const ONE: Self;
     /// Smaller than everything.
     const LOWEST: Self;
     /// Larger than everything.
     const HIGHEST: Self;
+    /// The sum; integers wrap.
     fn add(self, other: Self) -> Self;
+    /// The product; integers wrap.
     fn multiply(self, other: Self) -> Self;
+    /// The larger one, or NaN.
     fn larger(self, other: Self) -> Self;
+    /// The smaller one, or NaN.
     fn smaller(self, other: Self) -> Self;
 }
 
@@ -80,7 +86,9 @@ accumulate_int!(u8);
 
 /// A stored element type and what it accumulates in.
 pub trait Term: Copy + Send + Sync + 'static {
+    /// The type of the accumulators.
     type Sum: Accumulate;
+    /// The value as an accumulator.
     fn widen(self) -> Self::Sum;
     /// Back, rounded once.
     fn narrow(sum: Self::Sum) -> Self;
