@@ -73,7 +73,6 @@ fn search<T: Ordered>(op: &ArgReduce, input: Operand, mut output: Output, contex
     let others = Walk::over(others);
     let (first, out) = (Shared(input.first::<T>().cast_mut()), Shared(output.first::<i64>()));
     context.par.ranges(others.len(), GRAIN / size + 1, &|range| {
-        let (first, out) = (first, out);
         for at in range.clone().step_by(WIDTH) {
             let count = WIDTH.min(range.end - at);
             let mut starts = [0isize; WIDTH];
@@ -82,7 +81,10 @@ fn search<T: Ordered>(op: &ArgReduce, input: Operand, mut output: Output, contex
             }
             // SAFETY: the positions are those of elements; this task owns these outputs.
             let (read, positions) = unsafe {
-                (|i: usize, start: isize| (*first.0.offset(i as isize * stride + start)).key(), out.slice(at, count))
+                (
+                    |i: usize, start: isize| (*first.pointer().offset(i as isize * stride + start)).key(),
+                    out.slice(at, count),
+                )
             };
             positions.fill(0);
             let mut best = [read(0, starts[0]); WIDTH];

@@ -42,13 +42,13 @@ fn part<T: Copy + Send + Sync>(
     let first = unsafe { input.bytes().cast::<T>().add(input.layout.offset) };
     let (first, out) = (Shared(first.cast_mut()), Shared(output.bytes().cast::<T>()));
     context.par.ranges(walk.len(), GRAIN, &|range| {
-        let (first, mut at) = (first, range.start);
+        let mut at = range.start;
         while at < range.end {
             let count = (piece - at % piece).min(range.end - at);
             // SAFETY: these elements of the output belong to this part of this operand.
             unsafe {
                 let to = out.slice(at / piece * row + start + at % piece, count);
-                walk.gather(first.0, at, to, |x: T| x);
+                walk.gather(first.pointer(), at, to, |x: T| x);
             }
             at += count;
         }

@@ -50,15 +50,14 @@ unsafe fn copy<T: Copy + Send + Sync>(walk: &Walk, first: *const u8, output: *mu
     }
     let streams = walk.is_dense() && len * size_of::<T>() >= stream::STREAM_BYTES;
     context.par.ranges(len, GRAIN, &|range| {
-        let (first, output) = (first, output);
         // SAFETY: ranges are disjoint and inside the output; the walk's elements are readable.
         unsafe {
             if streams {
-                let from = first.0.add(range.start).cast();
-                stream::copy(from, output.0.add(range.start).cast(), range.len() * size_of::<T>());
+                let from = first.pointer().add(range.start).cast();
+                stream::copy(from, output.pointer().add(range.start).cast(), range.len() * size_of::<T>());
                 stream::fence();
             } else {
-                walk.gather(first.0, range.start, output.slice(range.start, range.len()), |x: T| x);
+                walk.gather(first.pointer(), range.start, output.slice(range.start, range.len()), |x: T| x);
             }
         }
     });
@@ -86,7 +85,6 @@ unsafe fn transpose<T: Copy + Send + Sync>(walk: &Walk, first: Shared<T>, output
     let bands = rows.div_ceil(EDGE);
     let grain = (GRAIN / (EDGE * columns)).max(1);
     context.par.ranges(count * bands, grain, &|range| {
-        let (first, output) = (first, output);
         for item in range {
             let (other, band) = (item / bands, item % bands);
             let row_range = band * EDGE..((band + 1) * EDGE).min(rows);
@@ -96,8 +94,8 @@ unsafe fn transpose<T: Copy + Send + Sync>(walk: &Walk, first: Shared<T>, output
                     for column in left..(left + EDGE).min(columns) {
                         // SAFETY: the element belongs to the walk, and to this item alone.
                         unsafe {
-                            let x = *first.0.offset(source + row as isize + column as isize * column_stride);
-                            *output.0.offset(target + (row * row_step + column) as isize) = x;
+                            let x = *first.pointer().offset(source + row as isize + column as isize * column_stride);
+                            *output.pointer().offset(target + (row * row_step + column) as isize) = x;
                         }
                     }
                 }

@@ -165,6 +165,12 @@ unsafe impl<T: Send> Send for Shared<T> {}
 unsafe impl<T: Send> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
+    /// The pointer. (A closure that reads the field instead would capture the bare pointer, which no thread may share.)
+    #[inline(always)]
+    pub fn pointer(&self) -> *mut T {
+        self.0
+    }
+
     /// The elements `start..start + len`.
     ///
     /// # Safety

@@ -47,12 +47,11 @@ fn pad<T: Number>(op: &Pad, input: Operand, mut output: Output, context: Context
     let to = Walk::over((0..outer).map(|d| (shape[d], step(d))));
     let first = Shared(input.first::<T>().cast_mut());
     context.par.ranges(rows, GRAIN / columns + 1, &|range| {
-        let (first, out) = (first, out);
         for row in range {
             // SAFETY: the positions are those of elements; this task owns the row.
             unsafe {
-                let source = first.0.offset(from.position(row));
-                let target = out.0.add(start).offset(to.position(row));
+                let source = first.pointer().offset(from.position(row));
+                let target = out.pointer().add(start).offset(to.position(row));
                 if read == 1 && along == 1 {
                     std::ptr::copy_nonoverlapping(source, target, columns);
                 } else {

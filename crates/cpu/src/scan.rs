@@ -45,7 +45,6 @@ fn scan<T: Term>(op: &CumSum, input: Operand, output: Output, context: Context) 
     let first = unsafe { input.bytes().cast::<T>().add(input.layout.offset) };
     let (first, out) = (Shared(first.cast_mut()), Shared(output.bytes().cast::<T>()));
     context.par.ranges(others.len(), GRAIN / size + 1, &|range| {
-        let (first, out) = (first, out);
         let mut at = range.start;
         while at < range.end {
             // Neighbours in one row of the inner dimensions.
@@ -60,7 +59,7 @@ fn scan<T: Term>(op: &CumSum, input: Operand, output: Output, context: Context) 
                 // SAFETY: the positions are those of elements; this task owns these outputs.
                 unsafe {
                     let row = out.slice((at / inner * size + i) * inner + at % inner, count);
-                    let from = first.0.offset(i as isize * stride);
+                    let from = first.pointer().offset(i as isize * stride);
                     for ((y, sum), &start) in row.iter_mut().zip(&mut sums).zip(&starts) {
                         let x = (*from.offset(start)).widen();
                         // The first term stands alone.

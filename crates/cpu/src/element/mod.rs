@@ -7,6 +7,7 @@ mod tests;
 
 pub use ops::{extremum_f32, extremum_f64};
 
+use crate::number::{Number, by_dtype};
 use crate::operand::Shared;
 use crate::walk::{Walk, extent};
 use crate::{Context, Level, Operand, Output, narrow, stream};
@@ -222,8 +223,10 @@ impl<'a> Plan<'a> {
         unsafe {
             match place {
                 Place::Slot(slot) => slots.add(slot * SLOT),
-                Place::Input(input) => self.sources[input].first.0.add(start * self.sources[input].dtype.size()),
-                Place::Output => self.output.0.add(start * self.dtype.size()),
+                Place::Input(input) => {
+                    self.sources[input].first.pointer().add(start * self.sources[input].dtype.size())
+                }
+                Place::Output => self.output.pointer().add(start * self.dtype.size()),
             }
         }
     }
@@ -341,20 +344,9 @@ unsafe fn fill(value: Scalar, dtype: DType, to: *mut u8) {
     // SAFETY: the caller passes a slot.
     unsafe {
         match dtype {
-            DType::F64 => slice(to, TILE).fill(value.as_f64()),
-            DType::F32 => slice(to, TILE).fill(value.as_f64() as f32),
-            DType::F16 => {
-                let rounded = narrow::f16_from_f32(narrow::round_to_odd(value.as_f64()));
-                slice(to, TILE).fill(narrow::f16_to_f32(rounded));
-            }
-            DType::BF16 => {
-                let rounded = narrow::bf16_from_f32(narrow::round_to_odd(value.as_f64()));
-                slice(to, TILE).fill(narrow::bf16_to_f32(rounded));
-            }
-            DType::I64 => slice(to, TILE).fill(value.as_i64()),
-            DType::I32 => slice(to, TILE).fill(value.as_i64() as i32),
-            DType::U8 => slice(to, TILE).fill(value.as_i64() as u8),
-            DType::Bool => slice(to, TILE).fill(u8::from(value.as_f64() != 0.0)),
+            DType::F16 => slice(to, TILE).fill(narrow::f16_to_f32(f16::from_scalar(value))),
+            DType::BF16 => slice(to, TILE).fill(narrow::bf16_to_f32(bf16::from_scalar(value))),
+            _ => by_dtype!(dtype, T => slice(to, TILE).fill(T::from_scalar(value))),
         }
     }
 }

@@ -174,7 +174,7 @@ impl<T: Term> Job<'_, T> {
                         tree.push(self.row_block(op, output, block, &mut buffer), M::combine);
                     }
                     // SAFETY: this task owns the output.
-                    unsafe { *self.output.0.add(output) = T::narrow(tree.finish(M::combine)) };
+                    unsafe { *self.output.pointer().add(output) = T::narrow(tree.finish(M::combine)) };
                 }
             });
         }
@@ -184,7 +184,7 @@ impl<T: Term> Job<'_, T> {
             for item in range {
                 let root = self.row_block(op, item / blocks, item % blocks, &mut buffer);
                 // SAFETY: this task owns the root.
-                unsafe { *self.roots.0.add(item) = root };
+                unsafe { *self.roots.pointer().add(item) = root };
             }
         });
         par.ranges(outputs, GRAIN / blocks + 1, &|range| {
@@ -193,7 +193,7 @@ impl<T: Term> Job<'_, T> {
                 let roots = unsafe { self.roots.slice(output * blocks, blocks) };
                 in_tree_order(blocks, |left, right| roots[left] = M::combine(roots[left], roots[right]));
                 // SAFETY: as above.
-                unsafe { *self.output.0.add(output) = T::narrow(roots[0]) };
+                unsafe { *self.output.pointer().add(output) = T::narrow(roots[0]) };
             }
         });
     }
@@ -212,7 +212,7 @@ impl<T: Term> Job<'_, T> {
         let mut lanes = [M::identity(); LANES];
         // SAFETY: the positions are those of elements.
         unsafe {
-            let first = self.first.0.offset(self.plan.kept.position(output));
+            let first = self.first.pointer().offset(self.plan.kept.position(output));
             let (run, stride) = terms.inner();
             if stride == 1 && (run >= 2 * LANES || terms.sizes.len() == 1) {
                 terms.runs(start, count, |done, position, count, _| {
@@ -285,7 +285,7 @@ impl<T: Term> Job<'_, T> {
         let (columns, level) = (outputs.len(), self.context.level);
         let width = lanes.len() / LANES;
         // SAFETY: the positions are those of elements.
-        let first = unsafe { self.first.0.offset(self.plan.kept.position(outputs.start)) };
+        let first = unsafe { self.first.pointer().offset(self.plan.kept.position(outputs.start)) };
         self.plan.terms.runs(start, count, |done, position, run, stride| {
             for i in 0..run {
                 let lane = (done + i) % LANES * width;

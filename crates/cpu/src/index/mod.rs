@@ -1,0 +1,175 @@
+//! Reading and adding at indices that are data.
+//!
+//! Additions follow the canonical order of `meshwork_graph::ops::index_blocks`. A place that few blocks touch costs
+//! only those: blocks without a term count as +0, which changes no sum that started at +0.
+
+mod add;
+#[cfg(test)]
+mod tests;
+
+pub use add::{index_add, index_add_scratch, scatter_add, scatter_add_scratch};
+
+use crate::number::by_size;
+use crate::walk::Walk;
+use crate::{Context, Operand, Output, Shared};
+use meshwork_graph::DType;
+use meshwork_graph::ops::{Gather, IndexSelect};
+
+/// Elements per task below which further threads do not pay.
+const GRAIN: usize = 1 << 14;
+
+/// Indices of either integer type, in row-major order.
+struct Indices<'a> {
+    operand: Operand<'a>,
+    walk: Walk,
+    /// The dimension they go into, for messages.
+    dim: usize,
+    size: usize,
+}
+
+impl<'a> Indices<'a> {
+    fn new(operand: Operand<'a>, dim: usize, size: usize) -> Self {
+        assert!(matches!(operand.dtype, DType::I64 | DType::I32), "indices of dtype {}", operand.dtype);
+        Indices { operand, walk: Walk::new(operand.layout), dim, size }
+    }
+
+    /// Calls `visit(i, index)` for the indices `start + i`.
+    ///
+    /// # Panics
+    /// When one is outside of the dimension.
+    fn each(&self, start: usize, count: usize, visit: impl FnMut(usize, usize)) {
+        if count == 0 {
+            return;
+        }
+        match self.operand.dtype {
+            DType::I32 => self.each_of(self.operand.first::<i32>(), start, count, visit),
+            _ => self.each_of(self.operand.first::<i64>(), start, count, visit),
+        }
+    }
+
+    fn each_of<I: Copy + Into<i64>>(
+        &self,
+        first: *const I,
+        start: usize,
+        count: usize,
+        mut visit: impl FnMut(usize, usize),
+    ) {
+        self.walk.runs(start, count, |done, position, run, stride| {
+            for i in 0..run {
+                // SAFETY: the position is that of an element.
+                let index: i64 = unsafe { *first.offset(position + i as isize * stride) }.into();
+                visit(done + i, self.check(index));
+            }
+        });
+    }
+
+    /// Calls `visit(i, index)` for `count` indices from `position`, `stride` apart.
+    fn line(&self, position: isize, stride: isize, count: usize, visit: &mut dyn FnMut(usize, usize)) {
+        for i in 0..count {
+            let at = position + i as isize * stride;
+            // SAFETY: the caller walks over elements.
+            let index = unsafe {
+                match self.operand.dtype {
+                    DType::I32 => (*self.operand.first::<i32>().offset(at)).into(),
+                    _ => *self.operand.first::<i64>().offset(at),
+                }
+            };
+            visit(i, self.check(index));
+        }
+    }
+
+    #[inline(always)]
+    fn check(&self, index: i64) -> usize {
+        if index < 0 || index as u64 >= self.size as u64 {
+            self.refuse(index);
+        }
+        index as usize
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refuse(&self, index: i64) -> ! {
+        panic!("index {index} is out of range for dimension {} of size {}", self.dim, self.size);
+    }
+}
+
+/// Reads one element per index along the dimension; inputs are `(x, index)`.
+///
+/// # Panics
+/// When an index is out of range, or shapes do not fit.
+pub fn gather(op: &Gather, inputs: &[Operand], output: Output, context: Context) {
+    let (x, index) = (inputs[0], inputs[1]);
+    assert_eq!((index.shape(), x.dtype), (output.shape, output.dtype), "type of a gather");
+    by_size!(x.dtype, T => gather_of::<T>(op, x, index, output, context));
+}
+
+fn gather_of<T: Copy + Send + Sync>(op: &Gather, x: Operand, index: Operand, output: Output, context: Context) {
+    let shape = output.shape;
+    let along = x.layout.strides[op.dim];
+    // Where the lines of x begin, for every output.
+    let lines = (0..shape.rank()).map(|d| (shape[d], if d == op.dim { 0 } else { x.layout.strides[d] }));
+    let lines = Walk::over(lines);
+    let indices = Indices::new(index, op.dim, x.shape()[op.dim]);
+    // SAFETY: the offset is that of an element, or there is none.
+    let first = unsafe { x.bytes().cast::<T>().add(x.layout.offset) };
+    let (first, out) = (Shared(first.cast_mut()), Shared(output.bytes().cast::<T>()));
+    context.par.ranges(shape.numel(), GRAIN, &|range| {
+        // SAFETY: ranges are disjoint parts of the output.
+        let out = unsafe { out.slice(range.start, range.len()) };
+        const CHUNK: usize = 256;
+        for done in (0..range.len()).step_by(CHUNK) {
+            let out = &mut out[done..(done + CHUNK).min(range.len())];
+            let mut places = [0isize; CHUNK];
+            lines.runs(range.start + done, out.len(), |at, position, count, stride| {
+                for i in 0..count {
+                    places[at + i] = position + i as isize * stride;
+                }
+            });
+            indices.each(range.start + done, out.len(), |i, index| {
+                // SAFETY: the index was checked, so this is an element of x.
+                out[i] = unsafe { *first.pointer().offset(places[i] + index as isize * along) };
+            });
+        }
+    });
+}
+
+/// Copies the slices that the indices name; inputs are `(x, index)`.
+///
+/// # Panics
+/// When an index is out of range, or shapes do not fit.
+pub fn index_select(op: &IndexSelect, inputs: &[Operand], output: Output, context: Context) {
+    let (x, index) = (inputs[0], inputs[1]);
+    assert_eq!(x.dtype, output.dtype, "dtypes of an index_select");
+    by_size!(x.dtype, T => select_of::<T>(op, x, index, output, context));
+}
+
+fn select_of<T: Copy + Send + Sync>(op: &IndexSelect, x: Operand, index: Operand, output: Output, context: Context) {
+    let dims = |range: std::ops::Range<usize>| Walk::over(range.map(|d| (x.shape()[d], x.layout.strides[d])));
+    let (before, behind) = (dims(0..op.dim), dims(op.dim + 1..x.shape().rank()));
+    let along = x.layout.strides[op.dim];
+    let (count, columns) = (index.shape().numel(), behind.len());
+    assert_eq!(before.len() * count * columns, output.shape.numel(), "elements of an index_select");
+    let indices = Indices::new(index, op.dim, x.shape()[op.dim]);
+    // SAFETY: the offset is that of an element, or there is none.
+    let first = unsafe { x.bytes().cast::<T>().add(x.layout.offset) };
+    let (first, out) = (Shared(first.cast_mut()), Shared(output.bytes().cast::<T>()));
+    context.par.ranges(before.len() * count, GRAIN / columns.max(1) + 1, &|rows| {
+        let mut row = rows.start;
+        while row < rows.end {
+            // Rows of one outer index.
+            let (outer, start) = (row / count, row % count);
+            let here = (count - start).min(rows.end - row);
+            let base = before.position(outer);
+            indices.each(start, here, |i, index| {
+                if columns > 0 {
+                    // SAFETY: the index was checked, so the slice is in x; this task owns its rows.
+                    unsafe {
+                        let source = first.pointer().offset(base + index as isize * along);
+                        behind.gather(source, 0, out.slice((row + i) * columns, columns), |x: T| x);
+                    }
+                }
+            });
+            row += here;
+        }
+    });
+}
