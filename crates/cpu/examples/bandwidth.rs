@@ -23,7 +23,7 @@ fn main() {
     let layout = Layout::contiguous(&shape);
     let (a, b) = (vec![1.5f32; n], vec![0.25f32; n]);
     let mut c = vec![0f32; n];
-    let mut report = |name: &str, gbs: f64| println!("{name:<24}{gbs:8.2} GB/s");
+    let report = |name: &str, gbs: f64| println!("{name:<24}{gbs:8.2} GB/s");
     println!("{n} f32, {} threads, {}", par.threads(), context.level.name());
 
     let element = |op, inputs: &[Operand], c: &mut [f32]| {
@@ -38,7 +38,7 @@ fn main() {
     }
     report("pow", best(12 * n, || element(Element::Binary(BinaryOp::Pow), &[x, y], &mut c)));
 
-    let mut reduction = |name: &str, op: ReduceOp, sizes: &[usize], dims: &[usize]| {
+    let reduction = |name: &str, op: ReduceOp, sizes: &[usize], dims: &[usize]| {
         let layout = Layout::contiguous(&Shape::new(sizes));
         let count = layout.shape.numel();
         let kept: Shape = (0..sizes.len()).filter(|d| !dims.contains(d)).map(|d| sizes[d]).collect();

@@ -18,12 +18,17 @@ use meshwork_graph::ops::{Reduce, ReduceOp};
 use meshwork_graph::{DType, Layout};
 pub use monoid::{Accumulate, Term};
 use monoid::{Max, Min, Monoid, Prod, Sum};
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Terms per task below which further threads do not pay.
 const GRAIN: usize = 1 << 14;
 /// Terms that are gathered at once, a multiple of the lanes.
-const GATHER: usize = 256;
+const GATHER: usize = 1024;
+/// Runs of at least so many terms are added where they lie.
+const LONG: usize = 256;
+/// Up to so many terms it pays to gather columns of outputs that do not lie behind each other.
+const SHORT: usize = 32;
 /// Bytes of one lane of columns: all lanes of a column tile fit into the first cache.
 const LANE_BYTES: usize = 1024;
 
@@ -46,7 +51,10 @@ impl Plan {
         let terms = Walk::over(op.dims.iter().map(|&d| dim(d)));
         let blocks = op.blocks(&layout.shape);
         let (count, along) = terms.inner();
-        let columns = kept.inner().1 == 1 && kept.inner().0 >= 4 && !(along == 1 && count >= LANES);
+        let (outputs, apart) = kept.inner();
+        let beside = apart == 1 && outputs >= 4 && !(along == 1 && count >= LANES);
+        let short = terms.len() <= SHORT && outputs >= LANES;
+        let columns = beside || short;
         let mut plan = Plan { kept, terms, blocks, columns, by_block: false };
         let items = if columns { plan.column_tiles(tile_width(dtype)) } else { plan.kept.len() };
         plan.by_block =
@@ -169,6 +177,12 @@ impl<T: Term> Job<'_, T> {
             return par.ranges(outputs, grain, &|range| {
                 let mut buffer = [M::identity(); GATHER];
                 for output in range {
+                    if blocks == 1 {
+                        let root = self.row_block(op, output, 0, &mut buffer);
+                        // SAFETY: this task owns the output.
+                        unsafe { *self.output.pointer().add(output) = T::narrow(root) };
+                        continue;
+                    }
                     let mut tree = Tree::<T::Sum>::new();
                     for block in 0..blocks {
                         tree.push(self.row_block(op, output, block, &mut buffer), M::combine);
@@ -214,7 +228,7 @@ impl<T: Term> Job<'_, T> {
         unsafe {
             let first = self.first.pointer().offset(self.plan.kept.position(output));
             let (run, stride) = terms.inner();
-            if stride == 1 && (run >= 2 * LANES || terms.sizes.len() == 1) {
+            if stride == 1 && (run >= LONG || terms.sizes.len() == 1) {
                 terms.runs(start, count, |done, position, count, _| {
                     let run = std::slice::from_raw_parts(first.offset(position), count);
                     add_terms(level, op, &mut lanes, done % LANES, run);
@@ -286,12 +300,25 @@ impl<T: Term> Job<'_, T> {
         let width = lanes.len() / LANES;
         // SAFETY: the positions are those of elements.
         let first = unsafe { self.first.pointer().offset(self.plan.kept.position(outputs.start)) };
+        let (_, apart) = self.plan.kept.inner();
+        let mut gathered = [MaybeUninit::<T>::uninit(); LANE_BYTES];
         self.plan.terms.runs(start, count, |done, position, run, stride| {
             for i in 0..run {
                 let lane = (done + i) % LANES * width;
                 let lane = &mut lanes[lane..lane + columns];
-                // SAFETY: as above; the outputs' terms lie behind each other.
-                let row = unsafe { std::slice::from_raw_parts(first.offset(position + i as isize * stride), columns) };
+                // SAFETY: as above. Outputs that do not lie behind each other are brought there.
+                let row = unsafe {
+                    let from = first.offset(position + i as isize * stride);
+                    let row = if apart == 1 {
+                        from
+                    } else {
+                        for (j, to) in gathered[..columns].iter_mut().enumerate() {
+                            to.write(*from.offset(j as isize * apart));
+                        }
+                        gathered.as_ptr().cast()
+                    };
+                    std::slice::from_raw_parts(row, columns)
+                };
                 if done + i < LANES { start_row(level, op, lane, row) } else { add_row(level, op, lane, row) }
             }
         });
