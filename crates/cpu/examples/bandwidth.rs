@@ -1,4 +1,4 @@
-//! Memory bandwidth of the elementwise and reducing kernels: `bandwidth [elements] [threads]`.
+//! Memory bandwidth of the elementwise and reducing kernels: `bandwidth [elements] [threads] [part of a name]`.
 
 use meshwork_cpu::{Context, Level, Operand, Output, Par, copy, element, reduce};
 use meshwork_graph::ops::{BinaryOp, Element, Fused, Reduce, ReduceOp, UnaryOp};
@@ -15,15 +15,21 @@ fn best(bytes: usize, mut work: impl FnMut()) -> f64 {
 }
 
 fn main() {
-    let mut args = std::env::args().skip(1).map(|a| a.parse::<usize>().expect("a number"));
-    let n = args.next().unwrap_or(100_000_000);
-    let par = Par::new(args.next().unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get())));
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |i: usize| args.get(i).map(|a| a.parse::<usize>().expect("a number"));
+    let n = number(0).unwrap_or(100_000_000);
+    let par = Par::new(number(1).unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get())));
+    let wanted = |name: &str| args.get(2).is_none_or(|part| name.contains(part));
     let context = Context { par: &par, level: Level::current() };
     let shape = Shape::new(&[n]);
     let layout = Layout::contiguous(&shape);
     let (a, b) = (vec![1.5f32; n], vec![0.25f32; n]);
     let mut c = vec![0f32; n];
-    let report = |name: &str, gbs: f64| println!("{name:<24}{gbs:8.2} GB/s");
+    let report = |name: &str, bytes: usize, work: &mut dyn FnMut()| {
+        if wanted(name) {
+            println!("{name:<24}{:8.2} GB/s", best(bytes, work));
+        }
+    };
     println!("{n} f32, {} threads, {}", par.threads(), context.level.name());
 
     let element = |op, inputs: &[Operand], c: &mut [f32]| {
@@ -31,12 +37,12 @@ fn main() {
         element::run(&Fused::single(op, &dtypes, DType::F32), inputs, Output::of(c, &shape), context);
     };
     let (x, y) = (Operand::of(&a, &layout), Operand::of(&b, &layout));
-    report("copy", best(8 * n, || copy::run(x, Output::of(&mut c, &shape), context)));
-    report("add", best(12 * n, || element(Element::Binary(BinaryOp::Add), &[x, y], &mut c)));
+    report("copy", 8 * n, &mut || copy::run(x, Output::of(&mut c, &shape), context));
+    report("add", 12 * n, &mut || element(Element::Binary(BinaryOp::Add), &[x, y], &mut c));
     for (name, op) in [("exp", UnaryOp::Exp), ("tanh", UnaryOp::Tanh), ("erf", UnaryOp::Erf), ("sin", UnaryOp::Sin)] {
-        report(name, best(8 * n, || element(Element::Unary(op), &[x], &mut c)));
+        report(name, 8 * n, &mut || element(Element::Unary(op), &[x], &mut c));
     }
-    report("pow", best(12 * n, || element(Element::Binary(BinaryOp::Pow), &[x, y], &mut c)));
+    report("pow", 12 * n, &mut || element(Element::Binary(BinaryOp::Pow), &[x, y], &mut c));
 
     let reduction = |name: &str, op: ReduceOp, sizes: &[usize], dims: &[usize]| {
         let layout = Layout::contiguous(&Shape::new(sizes));
@@ -49,7 +55,7 @@ fn main() {
         // SAFETY: the bytes of numbers.
         let scratch = unsafe { std::slice::from_raw_parts_mut(scratch.as_mut_ptr().cast(), bytes) };
         let x = Operand::of(&a[..count], &layout);
-        report(name, best(4 * count, || reduce::run(&op, &[x], Output::of(&mut out, &kept), scratch, context)));
+        report(name, 4 * count, &mut || reduce::run(&op, &[x], Output::of(&mut out, &kept), scratch, context));
     };
     let rows = n / 1024;
     reduction("sum of all", ReduceOp::Sum, &[n], &[0]);
