@@ -1,6 +1,6 @@
 //! One range of rows, columns and terms of a product, on one thread.
 
-use super::kernel::{COUNTER, Call, Kernels};
+use super::kernel::{Access, COUNTER, Call, Kernels};
 use super::pack::{SLACK, pack};
 use super::real::{Element, Real, same};
 use super::scratch::{Arena, room};
@@ -21,15 +21,21 @@ pub struct Chunks {
     pub block: usize,
     /// Terms of a chunk.
     pub terms: usize,
+    /// A part of a block ends where a multiple of this ends.
+    pub stretch: usize,
 }
 
 impl Chunks {
-    /// Chunks of 2^c whole blocks, or equal parts of one long block.
+    /// Chunks of 2^c whole blocks, or parts of one long block. Parts stay within the runs of terms that lie side by
+    /// side on the left, if these are long enough, so that the left operand is read in place.
     pub fn new(size: &Size) -> Self {
         let block = size.block;
-        let terms =
-            if block <= DEPTH { block << (DEPTH / block).ilog2() } else { block.div_ceil(block.div_ceil(DEPTH)) };
-        Chunks { block, terms }
+        if block <= DEPTH {
+            return Chunks { block, terms: block << (DEPTH / block).ilog2(), stretch: block };
+        }
+        let aligned = block.is_multiple_of(size.run.max(1)) && size.run >= DEPTH / 4;
+        let stretch = if aligned { size.run } else { block };
+        Chunks { block, terms: stretch.div_ceil(stretch.div_ceil(DEPTH)), stretch }
     }
 
     /// Whether chunks are parts of blocks.
@@ -46,7 +52,7 @@ impl Chunks {
 
     /// The chunk that begins at `start`, both counted from an aligned block; `end` is where the terms end.
     fn at(&self, start: usize, end: usize) -> usize {
-        let limit = if self.parts() { (start / self.block + 1) * self.block } else { end };
+        let limit = if self.parts() { (start / self.stretch + 1) * self.stretch } else { end };
         (start + self.terms).min(limit).min(end) - start
     }
 }
@@ -229,25 +235,28 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 // SAFETY: term `first` of the panels, the first of which has row `rows.start`.
                 data: unsafe { data.add((rows.start / height) * height * product.size.terms + first * height) },
                 panel: (height * product.size.terms) as isize,
-                row: 1,
-                term: height as isize,
+                step: height as isize,
+                access: Access::Panel,
             },
             Left::Elements(data, side) => {
                 side.terms.fill(first, left_terms);
                 match (evenly(left_lines), evenly(left_terms)) {
-                    (Some(row), Some(term)) if same::<L, L::Real>() && (term == 1 || column_count <= 2 * width) => {
-                        Panels {
-                            // SAFETY: the first element.
-                            data: unsafe { data.offset(left_lines[0] + left_terms[0]).cast() },
-                            panel: row * height as isize,
-                            row,
-                            term,
-                        }
-                    }
+                    (Some(row), Some(1)) if same::<L, L::Real>() => Panels {
+                        // SAFETY: the first element.
+                        data: unsafe { data.offset(left_lines[0] + left_terms[0]).cast() },
+                        panel: row * height as isize,
+                        step: row,
+                        access: Access::Rows,
+                    },
                     _ => {
                         // SAFETY: as for the right side.
                         unsafe { pack(level, data, left_lines, left_terms, height, left_room) };
-                        Panels { data: left_room, panel: (height * length) as isize, row: 1, term: height as isize }
+                        Panels {
+                            data: left_room,
+                            panel: (height * length) as isize,
+                            step: height as isize,
+                            access: Access::Panel,
+                        }
                     }
                 }
             }
@@ -273,6 +282,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             (true, false) => Some(leaf.trailing_ones() as usize),
         };
 
+        let mut merge = [std::ptr::null::<L::Real>(); usize::BITS as usize];
         for (block, column) in tiles(row_count, column_count, height, width) {
             let wide = width.min(column_count - column);
             let vectors = wide.div_ceil(kernels.lanes);
@@ -285,7 +295,6 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 let high = height.min(row_count - row);
                 // SAFETY: the tile's place in a partial matrix.
                 let tile = |slot: usize| unsafe { matrices.add(slot * matrix + column * padded_rows + row * width) };
-                let mut merge = [std::ptr::null::<L::Real>(); 32];
                 let (mut merges, mut bits) = (0, merged);
                 while bits != 0 {
                     merge[merges] = tile(bits.trailing_zeros() as usize);
@@ -307,8 +316,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         terms: length,
                         block: chunks.block,
                         a: panels.data.offset((row / height) as isize * panels.panel),
-                        a_row: panels.row,
-                        a_term: panels.term,
+                        a_step: panels.step,
                         b: right_room.add(column * length),
                         b_term: width,
                         counter,
@@ -318,7 +326,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         out,
                         out_row,
                     };
-                    kernels.table[high - 1][vectors - 1](&call);
+                    kernels.table[high - 1][vectors - 1][panels.access as usize](&call);
                     if target.is_none() && !direct {
                         store.tile(spare, across, row..row + high, column..column + wide);
                     }
@@ -333,8 +341,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
 struct Panels<T> {
     data: *const T,
     panel: isize,
-    row: isize,
-    term: isize,
+    step: isize,
+    access: Access,
 }
 
 /// Where finished tiles go when a kernel cannot store them itself.
