@@ -30,6 +30,9 @@ impl Target for CpuTarget {
             Op::ConvWeight(op) => conv::weight::scratch(op, output.dtype, &layouts, threads),
             Op::AvgPoolInput(op) => pool::avg::gradient::scratch(op, output.dtype, &layouts, threads),
             Op::MaxPoolInput(op) => pool::max::gradient::scratch(op, output.dtype, &layouts, threads),
+            Op::ScatterAdd(op) => index::scatter_add_scratch(op, output.dtype, &layouts, threads),
+            Op::IndexAdd(op) => index::index_add_scratch(op, output.dtype, &layouts, threads),
+            Op::Random(op) => random::scratch(op, output.dtype, &layouts, threads),
             Op::Reduce(op) => reduce::scratch(op, output.dtype, &layouts, threads),
             _ => 0,
         }
@@ -44,7 +47,7 @@ pub fn run(op: &Op, inputs: &[Operand], output: Output, scratch: &mut [u8], cont
     match op {
         Op::Const(op) => leaf::constant(op, output),
         Op::Iota(op) => leaf::iota(op, output, context),
-        Op::Random(op) => random::run(op, inputs, output, context),
+        Op::Random(op) => random::run(op, inputs, output, scratch, context),
         Op::Fused(op) => element::run(op, inputs, output, context),
         Op::Reduce(op) => reduce::run(op, inputs, output, scratch, context),
         Op::ArgReduce(op) => arg::run(op, inputs, output, context),
@@ -61,9 +64,9 @@ pub fn run(op: &Op, inputs: &[Operand], output: Output, scratch: &mut [u8], cont
         Op::Pad(op) => pad::run(op, inputs, output, context),
         Op::Concat(op) => concat::run(op, inputs, output, context),
         Op::Gather(op) => index::gather(op, inputs, output, context),
-        Op::ScatterAdd(op) => index::scatter_add(op, inputs, output, context),
-        Op::IndexSelect(op) => index::select(op, inputs, output, context),
-        Op::IndexAdd(op) => index::add(op, inputs, output, context),
+        Op::ScatterAdd(op) => index::scatter_add(op, inputs, output, scratch, context),
+        Op::IndexSelect(op) => index::index_select(op, inputs, output, context),
+        Op::IndexAdd(op) => index::index_add(op, inputs, output, scratch, context),
         Op::Custom(op) => custom(op, inputs, output, context),
         Op::Input(_) | Op::Element(_) | Op::Permute(_) | Op::Expand(_) | Op::Slice(_) => {
             unreachable!("{} is compiled away", op.operation().name())
