@@ -64,3 +64,16 @@ impl Numbers {
         self.made.entry((self.step, dtype, name)).or_insert_with(|| Tensor::scalar(value, dtype)).clone()
     }
 }
+
+/// `from` moved toward `to` by `weight`, in the order of PyTorch's `lerp`. `names` are those of the weight and of
+/// 1 − weight.
+pub(crate) fn lerp(
+    numbers: &mut Numbers,
+    names: (&'static str, &'static str),
+    from: &Tensor,
+    to: &Tensor,
+    weight: f64,
+) -> Tensor {
+    let way = to - from;
+    if weight < 0.5 { from + way * numbers.get(names.0, weight) } else { to - way * numbers.get(names.1, 1.0 - weight) }
+}

@@ -1,4 +1,5 @@
-//! Learning rates as functions of the step.
+//! Learning rates as functions of the step. They decide bits, so cosines and powers come from `libm`, the same on
+//! every platform.
 
 use std::f64::consts::PI;
 
@@ -40,7 +41,7 @@ pub struct Step {
 
 impl Schedule for Step {
     fn lr(&self, step: u64) -> f64 {
-        self.lr * self.gamma.powf((step / self.step_size.max(1)) as f64)
+        self.lr * libm::pow(self.gamma, (step / self.step_size.max(1)) as f64)
     }
 }
 
@@ -59,7 +60,7 @@ pub struct Cosine {
 impl Schedule for Cosine {
     fn lr(&self, step: u64) -> f64 {
         let progress = step as f64 / self.period.max(1) as f64;
-        self.eta_min + (self.lr - self.eta_min) * (1.0 + (PI * progress).cos()) / 2.0
+        self.eta_min + (self.lr - self.eta_min) * (1.0 + libm::cos(PI * progress)) / 2.0
     }
 }
 
@@ -141,7 +142,7 @@ impl Schedule for OneCycle {
         let step = (step as f64).min(last);
         let between = |from: f64, to: f64, progress: f64| match self.linear {
             true => from + (to - from) * progress,
-            false => to + (from - to) / 2.0 * (1.0 + (PI * progress).cos()),
+            false => to + (from - to) / 2.0 * (1.0 + libm::cos(PI * progress)),
         };
         if step <= peak {
             between(start, self.max_lr, step / peak)

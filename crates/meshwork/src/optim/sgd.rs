@@ -64,6 +64,7 @@ impl Rule for SgdOptions {
         p + g * n.get("-lr", -self.lr)
     }
 
+    #[track_caller]
     fn check(&self) {
         assert!(self.lr >= 0.0, "a learning rate is at least 0, not {}", self.lr);
         assert!(self.momentum >= 0.0, "a momentum is at least 0, not {}", self.momentum);
