@@ -1,7 +1,12 @@
 //! Meshwork trains neural networks on everything you have, from one core to a cluster, and the result does not
 //! depend on the layout: same seed, same data, same weights, bit for bit.
 
+extern crate self as meshwork;
+
 mod inspect;
+pub mod nn;
+pub mod optim;
+pub mod prelude;
 pub mod tensor;
 
 pub use meshwork_graph as graph;

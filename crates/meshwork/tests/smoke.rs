@@ -1,3 +1,5 @@
+//! A gradient step by hand.
+
 use meshwork::tensor::{compile_count, last_program};
 use meshwork::{Tensor, grad};
 

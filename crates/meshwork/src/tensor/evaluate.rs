@@ -110,7 +110,7 @@ fn collect(roots: Vec<Arc<Node>>) -> Collected {
         stack.extend(inputs.iter().flatten().cloned());
         found.push((node, inputs));
     }
-    found.sort_unstable_by_key(|(node, _)| node.id);
+    let found = in_order(found);
     let index: FxHashMap<*const Node, u32> =
         found.iter().enumerate().map(|(i, (n, _))| (Arc::as_ptr(n), i as u32)).collect();
     let number = |n: &Arc<Node>| NodeId(index[&Arc::as_ptr(n)]);
@@ -134,6 +134,25 @@ fn collect(roots: Vec<Arc<Node>>) -> Collected {
     }
     let kept = (0..nodes.len()).filter(|&i| kept[i] && inputs[i].is_some()).collect();
     Collected { nodes, inputs, kept, history }
+}
+
+/// Pending nodes in the order of recording, each leaf just before its first use: the structure of a program does not
+/// depend on how old its inputs are.
+fn in_order(mut found: Vec<(Arc<Node>, Option<Inputs>)>) -> Vec<(Arc<Node>, Option<Inputs>)> {
+    found.sort_unstable_by_key(|(node, _)| node.id);
+    let mut leaves: FxHashMap<*const Node, ()> =
+        found.iter().filter(|(_, inputs)| inputs.is_none()).map(|(leaf, _)| (Arc::as_ptr(leaf), ())).collect();
+    let mut ordered = Vec::with_capacity(found.len());
+    for (node, inputs) in found {
+        let Some(inputs) = inputs else { continue };
+        for x in &inputs {
+            if leaves.remove(&Arc::as_ptr(x)).is_some() {
+                ordered.push((x.clone(), None));
+            }
+        }
+        ordered.push((node, Some(inputs)));
+    }
+    ordered
 }
 
 pub(crate) const GONE: &str = "the value is gone: it was an intermediate value of a run that nobody held, \

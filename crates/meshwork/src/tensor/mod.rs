@@ -18,7 +18,7 @@ pub use ops::*;
 pub(crate) use create::positions;
 pub(crate) use evaluate::evaluate;
 pub(crate) use grad::gradients;
-pub(crate) use node::{Content, Node, State};
+pub(crate) use node::{Node, State};
 
 use meshwork_graph::{DType, Op, Type};
 use meshwork_runtime::Device;
@@ -140,6 +140,12 @@ impl Tensor {
     /// The same value without history: gradients do not flow through it.
     pub fn detach(&self) -> Tensor {
         self.alias(false)
+    }
+
+    /// The value as a leaf for gradients, held by a node of its own: unlike an alias it costs no copy, and once this
+    /// tensor is dropped the leaf is the only owner of its memory.
+    pub(crate) fn into_leaf(self, requires_grad: bool) -> Tensor {
+        Tensor::hold(self.node().leaf(requires_grad))
     }
 
     fn alias(&self, requires_grad: bool) -> Tensor {

@@ -88,6 +88,16 @@ impl Node {
         })
     }
 
+    /// A node of the same value at which gradients stop.
+    pub fn leaf(&self, requires_grad: bool) -> Arc<Node> {
+        let state = match &*self.state() {
+            State::Pending(inputs) => State::Pending(inputs.clone()),
+            State::Ready { content, .. } => State::Ready { content: content.clone(), history: Inputs::new() },
+            State::Gone => State::Gone,
+        };
+        Self::new(self.op.clone(), self.ty.clone(), requires_grad, true, state)
+    }
+
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }

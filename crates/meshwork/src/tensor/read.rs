@@ -2,7 +2,7 @@
 
 use super::Tensor;
 use super::convert::Element;
-use super::evaluate::{GONE, evaluate};
+use super::evaluate::GONE;
 use super::node::{Content, State};
 use meshwork_graph::DType;
 use std::fmt;

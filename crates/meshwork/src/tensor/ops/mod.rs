@@ -18,6 +18,6 @@ pub use loss::{CrossEntropy, Reduction, bce_with_logits, mse_loss, nll_loss};
 pub use norm::BatchStatistics;
 pub use pool::PoolOptions;
 pub use random::{bernoulli, manual_seed, normal, permutation, rand, randn, uniform};
-pub(crate) use random::{keyed, random_step, seed, set_random_step};
+pub(crate) use random::{keyed, next_site, random_step, seed, set_random_step};
 pub use reduce::DimList;
 pub use shape::{concat, stack};

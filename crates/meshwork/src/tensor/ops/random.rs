@@ -12,6 +12,7 @@ use std::cell::Cell;
 thread_local! {
     static SEED: Cell<u64> = const { Cell::new(0) };
     static CALLS: Cell<u64> = const { Cell::new(0) };
+    static SITES: Cell<u64> = const { Cell::new(0) };
     static STEP: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -19,12 +20,18 @@ thread_local! {
 pub fn manual_seed(seed: u64) {
     SEED.set(seed);
     CALLS.set(0);
+    SITES.set(0);
     STEP.set(0);
 }
 
 /// The seed in force on this thread.
 pub(crate) fn seed() -> u64 {
     SEED.get()
+}
+
+/// The number of the next parameter or random site that this thread creates.
+pub(crate) fn next_site() -> u64 {
+    SITES.replace(SITES.get() + 1)
 }
 
 /// The training step that dropout masks belong to.

@@ -1,0 +1,89 @@
+//! Values that belong to a module's state but are not trained.
+
+use super::{Leaf, Module, Visitor};
+use crate::DType;
+use crate::tensor::Tensor;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// A value that is saved with the module and has no gradient. Clones are the same buffer.
+#[derive(Clone)]
+pub struct Buffer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shape: Vec<usize>,
+    dtype: DType,
+    initial: Tensor,
+    value: Mutex<Tensor>,
+}
+
+impl Buffer {
+    /// A buffer that begins with these values.
+    pub fn new(value: &Tensor) -> Buffer {
+        let inner = Inner {
+            shape: value.shape().to_vec(),
+            dtype: value.dtype(),
+            initial: value.clone().into_leaf(false),
+            value: Mutex::new(value.clone().into_leaf(false)),
+        };
+        Buffer { inner: Arc::new(inner) }
+    }
+
+    /// The sizes, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.inner.shape
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.inner.dtype
+    }
+
+    /// The value.
+    pub fn value(&self) -> Tensor {
+        self.lock().clone()
+    }
+
+    /// Replaces the value, without its history.
+    ///
+    /// # Panics
+    /// When the shape or dtype is another.
+    #[track_caller]
+    pub fn set(&self, value: Tensor) {
+        let (shape, dtype) = (self.shape(), self.dtype());
+        assert!(
+            value.shape() == shape && value.dtype() == dtype,
+            "a buffer {dtype}{shape:?} cannot become {}{:?}",
+            value.dtype(),
+            value.shape()
+        );
+        *self.lock() = value.into_leaf(false);
+    }
+
+    /// Goes back to the first value.
+    pub fn reset(&self) {
+        *self.lock() = self.inner.initial.clone().into_leaf(false);
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.inner).addr()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tensor> {
+        self.inner.value.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+impl Module for Buffer {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.leaf(Leaf::Buffer(self));
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({}{:?})", self.dtype(), self.shape())
+    }
+}

@@ -1,0 +1,31 @@
+//! What all optimizers can do.
+
+use super::{Gradients, OptimizerState, OptimizerStateError};
+
+/// Updates parameters from gradients.
+pub trait Optimizer {
+    /// Updates the parameters that have a gradient, and hands the whole step (forward, gradients, update) over to
+    /// the device as one program, without waiting for it.
+    ///
+    /// The gradients are consumed: nobody holds them when the step runs, so they need no memory of their own.
+    fn step(&mut self, gradients: Gradients);
+
+    /// The learning rate of the first group.
+    fn lr(&self) -> f64;
+
+    /// Sets the learning rate. Groups that were made with different rates keep their ratio to the first one.
+    fn set_lr(&mut self, lr: f64);
+
+    /// Steps done.
+    fn steps(&self) -> u64;
+
+    /// Everything that the next steps depend on besides the parameters.
+    fn state(&self) -> OptimizerState;
+
+    /// Continues from a state: further steps give the bits that the saved run would have given. Random sites
+    /// continue at the state's step.
+    ///
+    /// # Errors
+    /// When the state is of another kind of optimizer, or does not fit the parameters. Nothing is changed then.
+    fn load_state(&mut self, state: OptimizerState) -> Result<(), OptimizerStateError>;
+}

@@ -1,0 +1,133 @@
+//! The step that all optimizers share: a rule applied to groups of parameters.
+
+use super::group::Member;
+use super::{Gradients, Group, Named, Numbers, Optimizer, OptimizerState, OptimizerStateError, Rule, state};
+use crate::tensor::{evaluate, no_grad, set_random_step};
+use rustc_hash::FxHashMap;
+
+/// An optimizer: a rule, and the parameters that it is applied to.
+pub struct Stepper<R: Rule> {
+    groups: Vec<Group<R>>,
+    steps: u64,
+}
+
+impl<R: Rule> Stepper<R> {
+    /// All parameters of a module (`&model`), or a list of named ones, with the same options.
+    ///
+    /// # Panics
+    /// When the options make no sense.
+    #[track_caller]
+    pub fn new(parameters: impl Into<Named>, options: R) -> Self {
+        Self::with_groups(vec![Group::new(parameters, options)])
+    }
+
+    /// Groups of parameters with their own options.
+    ///
+    /// # Panics
+    /// When there is no group, or a parameter or a name is in two places.
+    #[track_caller]
+    pub fn with_groups(groups: Vec<Group<R>>) -> Self {
+        assert!(!groups.is_empty(), "an optimizer needs at least one group of parameters");
+        let mut names: FxHashMap<&str, ()> = FxHashMap::default();
+        let mut parameters: FxHashMap<usize, &str> = FxHashMap::default();
+        for member in groups.iter().flat_map(|g| &g.members) {
+            let name = member.name.as_str();
+            assert!(names.insert(name, ()).is_none(), "two parameters are called {name}");
+            if let Some(other) = parameters.insert(member.parameter.address(), name) {
+                panic!("{other} and {name} are the same parameter: it can be in one group only, once");
+            }
+        }
+        // Initial values are computed now, so that the first step is the same program as all others.
+        let held: Vec<_> = groups.iter().flat_map(|g| &g.members).map(|m| m.parameter.value()).collect();
+        evaluate(None);
+        drop(held);
+        Stepper { groups, steps: 0 }
+    }
+
+    /// The groups.
+    pub fn groups(&self) -> &[Group<R>] {
+        &self.groups
+    }
+
+    /// The groups, to change their options. Options that decide what is kept for a parameter must stay.
+    pub fn groups_mut(&mut self) -> &mut [Group<R>] {
+        &mut self.groups
+    }
+}
+
+impl<R: Rule> Group<R> {
+    /// Records the updates of one step.
+    fn update(&mut self, gradients: &Gradients) {
+        let mut numbers = Numbers::new();
+        for Member { parameter, steps, slots, .. } in &mut self.members {
+            let Some(gradient) = gradients.get(parameter) else { continue };
+            let gradient = gradient.to_dtype(parameter.dtype());
+            *steps += 1;
+            let numbers = numbers.of(*steps, parameter.dtype());
+            let updated = self.options.update(numbers, &parameter.value(), &gradient, slots);
+            parameter.set(updated);
+        }
+    }
+}
+
+impl<R: Rule> Optimizer for Stepper<R> {
+    fn step(&mut self, gradients: Gradients) {
+        no_grad(|| self.groups.iter_mut().for_each(|group| group.update(&gradients)));
+        drop(gradients);
+        self.steps += 1;
+        set_random_step(self.steps);
+        evaluate(None);
+    }
+
+    fn lr(&self) -> f64 {
+        self.groups[0].options.lr()
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        let first = self.groups[0].base_lr;
+        for group in &mut self.groups {
+            let ratio = if group.base_lr == first { 1.0 } else { group.base_lr / first };
+            group.options.set_lr(if ratio.is_finite() { lr * ratio } else { lr });
+        }
+    }
+
+    fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn state(&self) -> OptimizerState {
+        let members = || self.groups.iter().flat_map(|g| g.members.iter().map(move |m| (g, m)));
+        let tensors = members().flat_map(|(group, member)| {
+            let slots = group.options.slots();
+            let named = slots.into_iter().zip(&member.slots);
+            named.map(|(slot, value)| (format!("{}.{}", slot.name, member.name), value.clone().into_leaf(false)))
+        });
+        OptimizerState {
+            kind: R::NAME.to_string(),
+            steps: self.steps,
+            lrs: self.groups.iter().map(|g| g.options.lr()).collect(),
+            counts: members().map(|(_, m)| (m.name.clone(), m.steps)).collect(),
+            tensors: tensors.collect(),
+        }
+    }
+
+    fn load_state(&mut self, state: OptimizerState) -> Result<(), OptimizerStateError> {
+        state::check(&self.state(), &state)?;
+        let counts: FxHashMap<String, u64> = state.counts.into_iter().collect();
+        let mut tensors: FxHashMap<_, _> = state.tensors.into_iter().collect();
+        for (group, lr) in self.groups.iter_mut().zip(state.lrs) {
+            group.options.set_lr(lr);
+            let slots = group.options.slots();
+            for member in &mut group.members {
+                member.steps = counts[&member.name];
+                for (slot, value) in slots.iter().zip(&mut member.slots) {
+                    let saved = tensors.remove(&format!("{}.{}", slot.name, member.name));
+                    *value = saved.expect("the state was checked").into_leaf(false);
+                }
+            }
+        }
+        self.steps = state.steps;
+        set_random_step(self.steps);
+        Ok(())
+    }
+}

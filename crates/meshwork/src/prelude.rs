@@ -1,0 +1,6 @@
+//! What programs that train something usually need: `use meshwork::prelude::*;`.
+
+pub use crate::nn::*;
+pub use crate::optim::{self, Gradients, Optimizer, Schedule};
+pub use crate::tensor::{Tensor, grad, manual_seed, no_grad, synchronize};
+pub use crate::{DType, Device, sequential};
