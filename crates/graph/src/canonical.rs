@@ -13,6 +13,8 @@ pub enum Blocking {
     Samples,
     /// Features of one sample: long blocks, which cost the kernels least.
     Features,
+    /// Blocks of this many outer indices: the blocks of a whole sum, for a part of it.
+    Every(usize),
 }
 
 /// The cut of one sum: `outer` indices in blocks of `unit`, each index standing for `inner` terms.
@@ -41,6 +43,7 @@ impl Blocks {
         let unit = match blocking {
             Blocking::Samples => power_of_two_at_most(((outer / 2) as f64).sqrt() as usize),
             Blocking::Features => length(outer * inner).div_ceil(inner.max(1)),
+            Blocking::Every(unit) => unit,
         };
         Blocks { outer, inner, unit: unit.max(1) }
     }
