@@ -2,6 +2,8 @@
 //!
 //! Every kernel gives the same bits for any number of threads and any [`Level`]; see `meshwork_graph::canonical`.
 
+pub mod dot;
+pub mod gemm;
 pub mod operand;
 pub mod par;
 pub mod simd;

@@ -1,0 +1,362 @@
+//! One range of rows, columns and terms of a product, on one thread.
+
+use super::kernel::{COUNTER, Call, Kernels};
+use super::pack::{SLACK, pack};
+use super::real::{Element, Real, same};
+use super::scratch::{Arena, room};
+use super::{Place, Side, Size};
+use crate::simd::Level;
+use std::ops::Range;
+
+/// Terms of a chunk, at most: a panel of them stays in the first-level cache.
+const DEPTH: usize = 512;
+
+/// How the terms are cut into chunks, whose panels are packed at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunks {
+    /// Terms of a block.
+    pub block: usize,
+    /// Terms of a chunk.
+    pub terms: usize,
+}
+
+impl Chunks {
+    /// Chunks of 2^c whole blocks, or equal parts of one long block.
+    pub fn new(size: &Size) -> Self {
+        let block = size.block;
+        let terms =
+            if block <= DEPTH { block << (DEPTH / block).ilog2() } else { block.div_ceil(block.div_ceil(DEPTH)) };
+        Chunks { block, terms }
+    }
+
+    /// Whether chunks are parts of blocks.
+    fn parts(&self) -> bool {
+        self.terms < self.block
+    }
+
+    /// Whole partial matrices needed to sum `terms` terms.
+    fn matrices(&self, terms: usize) -> usize {
+        let leaves = terms.div_ceil(self.terms.max(self.block));
+        let levels = if leaves > 1 { (leaves - 1).ilog2() as usize + 1 } else { 0 };
+        levels + self.parts() as usize
+    }
+
+    /// The chunk that begins at `start`, both counted from an aligned block; `end` is where the terms end.
+    fn at(&self, start: usize, end: usize) -> usize {
+        let limit = if self.parts() { (start / self.block + 1) * self.block } else { end };
+        (start + self.terms).min(limit).min(end) - start
+    }
+}
+
+/// The bounds of what one call of [`compute`] works on, which give its scratch memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Rows, at most.
+    pub rows: usize,
+    /// Columns, at most.
+    pub columns: usize,
+    /// Terms, at most.
+    pub terms: usize,
+    /// Rows of a tile.
+    pub height: usize,
+    /// How the terms are cut.
+    pub chunks: Chunks,
+}
+
+impl Bounds {
+    fn depth(&self) -> usize {
+        self.chunks.terms.min(self.terms)
+    }
+
+    /// Bytes of scratch memory for one call.
+    pub fn bytes<T: Real>(&self, kernels: &Kernels<T>) -> usize {
+        let mut rooms = 0;
+        self.rooms(kernels, |bytes| rooms += bytes);
+        rooms
+    }
+
+    fn rooms<T: Real>(&self, kernels: &Kernels<T>, mut next: impl FnMut(usize)) {
+        let tile = self.height * kernels.columns();
+        let rows = self.rows.next_multiple_of(self.height);
+        let columns = self.columns.next_multiple_of(kernels.columns());
+        next(room::<T>(rows * self.depth() + SLACK));
+        next(room::<T>(columns * self.depth() + SLACK));
+        next(room::<T>(rows * columns * self.chunks.matrices(self.terms)));
+        next(room::<T>(tile * COUNTER));
+        next(room::<T>(tile));
+        for lines in [self.rows, self.rows, self.columns, self.columns, self.depth(), self.depth()] {
+            next(room::<isize>(lines));
+        }
+    }
+}
+
+/// Where the left operand is.
+#[derive(Clone, Copy)]
+pub enum Left<'a, S: Element> {
+    /// In memory.
+    Elements(*const S, &'a Side),
+    /// Packed into panels of the tile's height, each with all terms: see [`pack_left`].
+    Panels(*const S::Real),
+}
+
+/// A product whose operands are known.
+pub struct Product<'a, S: Element, O: Element<Real = S::Real>> {
+    /// Its size.
+    pub size: Size,
+    /// The left operand.
+    pub left: Left<'a, S>,
+    /// The right operand.
+    pub right: *const S,
+    /// Where its elements lie.
+    pub right_side: &'a Side,
+    /// The result.
+    pub out: *mut O,
+    /// Where its elements go.
+    pub place: &'a Place,
+}
+
+/// Numbers that [`pack_left`] writes.
+pub fn packed_left(size: &Size, height: usize) -> usize {
+    size.rows.next_multiple_of(height) * size.terms + SLACK
+}
+
+/// Packs panels `panels` of the whole left operand for [`Left::Panels`].
+///
+/// # Safety
+/// The elements must be readable, and `out` must have room for [`packed_left`] numbers. Panels must be packed in
+/// ascending order or have a vector of slack: a panel's last store may reach into the next one.
+pub unsafe fn pack_left<S: Element>(
+    level: Level,
+    data: *const S,
+    side: &Side,
+    size: &Size,
+    height: usize,
+    out: *mut S::Real,
+) {
+    let (mut rows, mut terms) = (vec![0; size.rows], vec![0; size.terms]);
+    side.lines.fill(0, &mut rows);
+    side.terms.fill(0, &mut terms);
+    // SAFETY: the caller's promise.
+    unsafe { pack(level, data, &rows, &terms, height, out) };
+}
+
+/// Whether the offsets are `step` apart.
+fn evenly(offsets: &[isize]) -> Option<isize> {
+    let step = match offsets {
+        [first, second, ..] => second - first,
+        _ => 1,
+    };
+    offsets.windows(2).all(|w| w[1] - w[0] == step).then_some(step)
+}
+
+/// A slice over room in scratch memory.
+///
+/// # Safety
+/// The room must be there, and used by nobody else.
+unsafe fn offsets<'a>(arena: &mut Arena, len: usize) -> &'a mut [isize] {
+    let room: *mut isize = arena.take(len);
+    // SAFETY: the caller's promise; scratch memory is initialised, and any bits are an offset.
+    unsafe { std::slice::from_raw_parts_mut(room, len) }
+}
+
+/// Computes the sums over `terms` (which begin at a block) for `rows` × `columns`.
+///
+/// # Safety
+/// Operands must be readable, the result writable and used by nobody else, the ranges within `bounds`, the processor
+/// able to run `level`.
+pub unsafe fn compute<S: Element, O: Element<Real = S::Real>>(
+    level: Level,
+    product: &Product<S, O>,
+    bounds: &Bounds,
+    rows: Range<usize>,
+    columns: Range<usize>,
+    terms: Range<usize>,
+    mut arena: Arena,
+) {
+    let kernels = S::Real::kernels(level);
+    let (height, width) = (bounds.height, kernels.columns());
+    let (row_count, column_count) = (rows.len(), columns.len());
+    let (padded_rows, padded_columns) = (row_count.next_multiple_of(height), column_count.next_multiple_of(width));
+    let depth = bounds.depth();
+    let left_room: *mut S::Real = arena.take(padded_rows * depth + SLACK);
+    let right_room: *mut S::Real = arena.take(padded_columns * depth + SLACK);
+    let chunks = bounds.chunks;
+    let matrices: *mut S::Real = arena.take(padded_rows * padded_columns * chunks.matrices(terms.len()));
+    let counter: *mut S::Real = arena.take(height * width * COUNTER);
+    let spare: *mut S::Real = arena.take(height * width);
+    // SAFETY: rooms of this call.
+    let (left_lines, right_lines, out_rows, out_columns, left_terms, right_terms) = unsafe {
+        (
+            offsets(&mut arena, row_count),
+            offsets(&mut arena, column_count),
+            offsets(&mut arena, row_count),
+            offsets(&mut arena, column_count),
+            offsets(&mut arena, depth),
+            offsets(&mut arena, depth),
+        )
+    };
+    if let Left::Elements(_, side) = product.left {
+        side.lines.fill(rows.start, left_lines);
+    }
+    product.right_side.lines.fill(columns.start, right_lines);
+    product.place.rows.fill(rows.start, out_rows);
+    product.place.columns.fill(columns.start, out_columns);
+    let out_row = evenly(out_rows);
+    let store = Store { out: product.out, rows: out_rows, columns: out_columns };
+
+    let matrix = padded_rows * padded_columns;
+    let mut start = 0;
+    while start < terms.len() {
+        let length = chunks.at(start, terms.len());
+        let first = terms.start + start;
+        let (left_terms, right_terms) = (&mut left_terms[..length], &mut right_terms[..length]);
+        product.right_side.terms.fill(first, right_terms);
+        // SAFETY: rooms of this call, operands of the caller.
+        unsafe { pack(level, product.right, right_lines, right_terms, width, right_room) };
+        let panels = match product.left {
+            Left::Panels(data) => Panels {
+                // SAFETY: term `first` of the panels, the first of which has row `rows.start`.
+                data: unsafe { data.add((rows.start / height) * height * product.size.terms + first * height) },
+                panel: (height * product.size.terms) as isize,
+                row: 1,
+                term: height as isize,
+            },
+            Left::Elements(data, side) => {
+                side.terms.fill(first, left_terms);
+                match (evenly(left_lines), evenly(left_terms)) {
+                    (Some(row), Some(term)) if same::<S, S::Real>() && (term == 1 || column_count <= 2 * width) => {
+                        Panels {
+                            // SAFETY: the first element.
+                            data: unsafe { data.offset(left_lines[0] + left_terms[0]).cast() },
+                            panel: row * height as isize,
+                            row,
+                            term,
+                        }
+                    }
+                    _ => {
+                        // SAFETY: as for the right side.
+                        unsafe { pack(level, data, left_lines, left_terms, height, left_room) };
+                        Panels { data: left_room, panel: (height * length) as isize, row: 1, term: height as isize }
+                    }
+                }
+            }
+        };
+
+        // What becomes of this chunk's sums: see the module.
+        let end = start + length;
+        let last = end == terms.len();
+        let (leaf, begins, ends) = if chunks.parts() {
+            (start / chunks.block, start.is_multiple_of(chunks.block), last || end.is_multiple_of(chunks.block))
+        } else {
+            (start / chunks.terms, true, true)
+        };
+        let carry = chunks.matrices(terms.len()) - chunks.parts() as usize;
+        let merged: u32 = match (ends, last) {
+            (false, _) => 0,
+            (true, true) => leaf as u32,
+            (true, false) => (1 << leaf.trailing_ones()) - 1,
+        };
+        let target = match (ends, last) {
+            (false, _) => Some(carry),
+            (true, true) => None,
+            (true, false) => Some(leaf.trailing_ones() as usize),
+        };
+
+        for column in (0..column_count).step_by(width) {
+            let wide = width.min(column_count - column);
+            let vectors = wide.div_ceil(kernels.lanes);
+            let across = vectors * kernels.lanes;
+            let direct = same::<O, O::Real>()
+                && across == wide
+                && out_row.is_some()
+                && evenly(&out_columns[column..column + wide]) == Some(1);
+            for (i, row) in (0..row_count).step_by(height).enumerate() {
+                let high = height.min(row_count - row);
+                // SAFETY: the tile's place in a partial matrix.
+                let tile = |slot: usize| unsafe { matrices.add(slot * matrix + column * padded_rows + row * width) };
+                let mut merge = [std::ptr::null::<S::Real>(); 32];
+                let (mut merges, mut bits) = (0, merged);
+                while bits != 0 {
+                    merge[merges] = tile(bits.trailing_zeros() as usize);
+                    merges += 1;
+                    bits &= bits - 1;
+                }
+                let (out, out_row) = match target {
+                    Some(slot) => (tile(slot), across as isize),
+                    // SAFETY: the tile's first element.
+                    None if direct => (
+                        unsafe { product.out.offset(out_rows[row] + out_columns[column]).cast() },
+                        out_row.unwrap_or(0),
+                    ),
+                    None => (spare, across as isize),
+                };
+                // SAFETY: panels and rooms as set up above.
+                unsafe {
+                    let call = Call {
+                        terms: length,
+                        block: chunks.block,
+                        a: panels.data.offset(i as isize * panels.panel),
+                        a_row: panels.row,
+                        a_term: panels.term,
+                        b: right_room.add(column * length),
+                        b_term: width,
+                        counter,
+                        start: if begins { std::ptr::null() } else { tile(carry) },
+                        merge: merge.as_ptr(),
+                        merges,
+                        out,
+                        out_row,
+                    };
+                    kernels.table[high - 1][vectors - 1](&call);
+                    if target.is_none() && !direct {
+                        store.tile(spare, across, row..row + high, column..column + wide);
+                    }
+                }
+            }
+        }
+        start = end;
+    }
+}
+
+/// Panels of the left side as the kernels read them.
+struct Panels<T> {
+    data: *const T,
+    panel: isize,
+    row: isize,
+    term: isize,
+}
+
+/// Where finished tiles go when a kernel cannot store them itself.
+struct Store<'a, O> {
+    out: *mut O,
+    rows: &'a [isize],
+    columns: &'a [isize],
+}
+
+impl<O: Element> Store<'_, O> {
+    /// Stores a part of a tile whose rows are `across` apart.
+    ///
+    /// # Safety
+    /// The tile must be readable and its part of the result writable.
+    unsafe fn tile(&self, tile: *const O::Real, across: usize, rows: Range<usize>, columns: Range<usize>) {
+        let (rows, columns) = (&self.rows[rows], &self.columns[columns]);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if evenly(rows) == Some(1) && rows.len() > 1 {
+                for (j, &column) in columns.iter().enumerate() {
+                    let out = self.out.offset(rows[0] + column);
+                    for i in 0..rows.len() {
+                        *out.add(i) = O::narrow(*tile.add(i * across + j));
+                    }
+                }
+                return;
+            }
+            for (i, &row) in rows.iter().enumerate() {
+                let out = self.out.offset(row);
+                for (j, &column) in columns.iter().enumerate() {
+                    *out.offset(column) = O::narrow(*tile.add(i * across + j));
+                }
+            }
+        }
+    }
+}

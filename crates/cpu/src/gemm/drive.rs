@@ -1,0 +1,327 @@
+//! Cutting a product into tasks for a group of threads.
+
+use super::block::{Bounds, Chunks, Left, Product, compute};
+use super::kernel::Kernels;
+use super::real::{Element, Real};
+use super::scratch::{Arena, room};
+use super::{Offsets, Place, Side, Size};
+use crate::Context;
+use crate::operand::Shared;
+use crate::par::Par;
+use crate::simd::Level;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Rows of a task, at most.
+const ROWS: usize = 240;
+/// Columns of a task, at most.
+const COLUMNS: usize = 512;
+/// Terms that a task must at least have for the terms to be cut.
+const TERMS: usize = 1024;
+
+/// Many products of one size.
+pub struct Batch<'a, S, O> {
+    /// Size of each.
+    pub size: Size,
+    /// The left operand of the first.
+    pub left: *const S,
+    /// Its elements.
+    pub left_side: &'a Side,
+    /// The right operand of the first.
+    pub right: *const S,
+    /// Its elements.
+    pub right_side: &'a Side,
+    /// The result of the first.
+    pub out: *mut O,
+    /// Its elements.
+    pub place: &'a Place,
+    /// Offsets of the products' left operands, right operands and results.
+    pub batch: [&'a Offsets; 3],
+}
+
+// SAFETY: operands are only read, results written to by one task each.
+unsafe impl<S: Sync, O: Send> Sync for Batch<'_, S, O> {}
+
+/// How products are cut.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    products: usize,
+    size: Size,
+    /// Ranges of rows, columns and terms.
+    parts: [usize; 3],
+    /// Rows, columns and blocks of a task: whole tiles, and a power of two of blocks.
+    task: [usize; 3],
+    bounds: Bounds,
+}
+
+impl Plan {
+    fn new<T: Real>(kernels: &Kernels<T>, size: Size, products: usize, threads: usize) -> Self {
+        let height = height(kernels, size.rows);
+        let width = kernels.columns();
+        let tiles = [size.rows.div_ceil(height), size.columns.div_ceil(width)];
+        let blocks = size.terms.div_ceil(size.block);
+        let mut parts = [size.rows.div_ceil(ROWS), size.columns.div_ceil(COLUMNS)];
+        let mut run = blocks;
+        let tasks = |parts: [usize; 2], run: usize| products * parts[0] * parts[1] * blocks.div_ceil(run.max(1));
+        let work = products as f64 * (size.rows * size.columns) as f64 * size.terms as f64;
+        let wanted = if work < 2e4 {
+            1
+        } else if work < 5e7 {
+            threads
+        } else {
+            3 * threads
+        };
+        // First tasks that stay large, then runs of blocks, then whatever tiles there are.
+        while threads > 1 && tasks(parts, run) < wanted {
+            let sizes = [size.rows / parts[0], size.columns / parts[1]];
+            let d = if sizes[0] > sizes[1] { 0 } else { 1 };
+            if sizes[d] >= 96 {
+                parts[d] += 1;
+            } else if run > 1 && run.div_ceil(2).next_power_of_two() * size.block >= TERMS {
+                run = run.div_ceil(2).next_power_of_two();
+            } else if tasks(parts, run) >= threads {
+                break;
+            } else if parts[d] < tiles[d] {
+                parts[d] += 1;
+            } else if parts[1 - d] < tiles[1 - d] {
+                parts[1 - d] += 1;
+            } else {
+                break;
+            }
+        }
+        let rows = (tiles[0].div_ceil(parts[0].max(1)) * height).max(1);
+        let columns = (tiles[1].div_ceil(parts[1].max(1)) * width).max(1);
+        let bounds = Bounds {
+            rows: rows.min(size.rows),
+            columns: columns.min(size.columns),
+            terms: (run * size.block).min(size.terms),
+            height,
+            chunks: Chunks::new(&size),
+        };
+        let parts = [size.rows.div_ceil(rows), size.columns.div_ceil(columns), blocks.div_ceil(run)];
+        Plan { products, size, parts, task: [rows, columns, run], bounds }
+    }
+
+    fn tasks(&self) -> usize {
+        self.products * self.parts.iter().product::<usize>()
+    }
+
+    /// Bytes of all partial results, where the terms are cut.
+    fn partial<T>(&self) -> usize {
+        let runs = self.parts[2];
+        if runs > 1 { room::<T>(runs * self.products * self.size.rows * self.size.columns) } else { 0 }
+    }
+
+    fn range(&self, d: usize, part: usize) -> Range<usize> {
+        let (len, step) = match d {
+            0 => (self.size.rows, self.task[0]),
+            1 => (self.size.columns, self.task[1]),
+            _ => (self.size.terms, self.task[2] * self.size.block),
+        };
+        part * step..((part + 1) * step).min(len)
+    }
+}
+
+/// The height of tiles that wastes least on `rows` rows.
+pub fn height<T>(kernels: &Kernels<T>, rows: usize) -> usize {
+    let most = kernels.rows();
+    let cost = |height: usize| {
+        let rest = rows % height;
+        rows / height * height.max(kernels.floor) + if rest > 0 { rest.max(kernels.floor) } else { 0 }
+    };
+    if rows <= most {
+        return rows.max(1);
+    }
+    (most - most / 3..=most).min_by_key(|&h| (cost(h), most - h)).expect("a height")
+}
+
+/// Cycles that a level's kernels need for a product, about; what packing and storing add is guessed.
+fn cycles<T: Real>(kernels: &Kernels<T>, size: &Size, left: &Side, right: &Side, place: &Place) -> f64 {
+    let height = height(kernels, size.rows);
+    let rest = size.rows % height;
+    let high = size.rows / height * height.max(kernels.floor) + if rest > 0 { rest.max(kernels.floor) } else { 0 };
+    let wide = size.columns.next_multiple_of(kernels.lanes);
+    let (rows, columns, terms) = (size.rows as f64, size.columns as f64, size.terms as f64);
+    let packing = |side: &Side| match (side.lines.inner(), side.terms.inner()) {
+        ((1, run), _) if run >= 8 => 0.3,
+        (_, (1, run)) if run >= 8 => 0.6,
+        _ => 1.5,
+    };
+    let in_place = left.lines.stride().is_some() && left.terms.stride() == Some(1);
+    high as f64 * wide as f64 * terms / (2 * kernels.lanes) as f64
+        + if in_place { 0.0 } else { rows * terms * packing(left) }
+        + columns * terms * packing(right)
+        + rows * columns * if place.columns.inner().0 == 1 { 0.2 } else { 1.5 }
+}
+
+/// Whether to compute the transposed product instead.
+fn turned<T: Real>(kernels: &Kernels<T>, size: &Size, left: &Side, right: &Side, place: &Place) -> bool {
+    let other = Place { rows: place.columns.clone(), columns: place.rows.clone() };
+    cycles(kernels, &turn(size), right, left, &other) < cycles(kernels, size, left, right, place)
+}
+
+fn turn(size: &Size) -> Size {
+    Size { rows: size.columns, columns: size.rows, ..*size }
+}
+
+/// Bytes of scratch memory for [`multiply`] at any level.
+pub fn scratch_bytes<T: Real>(size: Size, products: usize, threads: usize) -> usize {
+    let bytes = |level: Level| {
+        let kernels = T::kernels(level);
+        let of = |size| {
+            let plan = Plan::new(&kernels, size, products, threads);
+            plan.partial::<T>() + plan.bounds.bytes(&kernels) * threads.min(plan.tasks())
+        };
+        of(size).max(of(turn(&size)))
+    };
+    if products * size.rows * size.columns * size.terms == 0 {
+        return 0;
+    }
+    Level::available().into_iter().map(bytes).max().unwrap_or(0)
+}
+
+/// Runs `task` for `0..count`, giving each call one of `slots` slots for itself.
+pub fn with_slots(par: &Par, slots: usize, count: usize, task: &(dyn Fn(usize, usize) + Sync)) {
+    let next = AtomicUsize::new(0);
+    par.run(slots.min(count), &|slot| {
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            if i >= count {
+                break;
+            }
+            task(slot, i);
+        }
+    });
+}
+
+/// Computes all products of a batch.
+///
+/// # Safety
+/// All elements must be there, the results used by nobody else, `arena` must have [`scratch_bytes`] for the threads of
+/// the context, and the processor must be able to run the context's level.
+pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(batch: &Batch<S, O>, arena: Arena, context: Context) {
+    let size = batch.size;
+    let products = batch.batch[2].len;
+    if products * size.rows * size.columns == 0 {
+        return;
+    }
+    if size.terms == 0 {
+        for p in 0..products {
+            for i in 0..size.rows {
+                for j in 0..size.columns {
+                    let at = batch.batch[2].at(p) + batch.place.rows.at(i) + batch.place.columns.at(j);
+                    // SAFETY: an element of the result.
+                    unsafe { *batch.out.offset(at) = O::narrow(S::Real::ZERO) };
+                }
+            }
+        }
+        return;
+    }
+    let kernels = S::Real::kernels(context.level);
+    if turned(&kernels, &size, batch.left_side, batch.right_side, batch.place) {
+        let place = Place { rows: batch.place.columns.clone(), columns: batch.place.rows.clone() };
+        let turned = Batch {
+            size: turn(&size),
+            left: batch.right,
+            left_side: batch.right_side,
+            right: batch.left,
+            right_side: batch.left_side,
+            place: &place,
+            out: batch.out,
+            batch: [batch.batch[1], batch.batch[0], batch.batch[2]],
+        };
+        // SAFETY: the caller's promise.
+        unsafe { in_tasks(&turned, &kernels, arena, context) };
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { in_tasks(batch, &kernels, arena, context) };
+    }
+}
+
+/// # Safety
+/// As for [`multiply`].
+unsafe fn in_tasks<S: Element, O: Element<Real = S::Real>>(
+    batch: &Batch<S, O>,
+    kernels: &Kernels<S::Real>,
+    mut arena: Arena,
+    context: Context,
+) {
+    let (size, threads) = (batch.size, context.par.threads());
+    let products = batch.batch[2].len;
+    let plan = Plan::new(kernels, size, products, threads);
+    let [row_parts, column_parts, runs] = plan.parts;
+    let numbers = size.rows * size.columns;
+    let partial =
+        Shared(if runs > 1 { arena.take::<S::Real>(runs * products * numbers) } else { std::ptr::null_mut() });
+    let dense = Place {
+        rows: Offsets::new().axis(size.rows, size.columns as isize),
+        columns: Offsets::new().axis(size.columns, 1),
+    };
+    let bytes = plan.bounds.bytes(kernels);
+    let slots = threads.min(plan.tasks());
+    let rooms = arena.split(bytes * slots);
+    with_slots(context.par, slots, plan.tasks(), &|slot, task| {
+        let (row, rest) = (task % row_parts, task / row_parts);
+        let (column, rest) = (rest % column_parts, rest / column_parts);
+        let (run, product) = (rest % runs, rest / runs);
+        let [left, right, out] = batch.batch.map(|offsets| offsets.at(product));
+        let (rows, columns, terms) = (plan.range(0, row), plan.range(1, column), plan.range(2, run));
+        let room = rooms.slot(slot, bytes);
+        // SAFETY: the caller's promise; every task has its own part of the result and every slot its own room.
+        unsafe {
+            let left = Left::Elements(batch.left.offset(left), batch.left_side);
+            let (right, right_side) = (batch.right.offset(right), batch.right_side);
+            if runs == 1 {
+                let (out, place) = (batch.out.offset(out), batch.place);
+                let product = Product { size, left, right, right_side, out, place };
+                compute(context.level, &product, &plan.bounds, rows, columns, terms, room);
+            } else {
+                let (out, place) = ({ partial }.0.add((run * products + product) * numbers), &dense);
+                let product = Product::<S, S::Real> { size, left, right, right_side, out, place };
+                compute(context.level, &product, &plan.bounds, rows, columns, terms, room);
+            }
+        }
+    });
+    if runs > 1 {
+        let lines = products * size.rows;
+        context.par.ranges(lines, 1 + 4096 / (size.columns * runs), &|range| {
+            for line in range {
+                let (product, row) = (line / size.rows, line % size.rows);
+                let at = batch.batch[2].at(product) + batch.place.rows.at(row);
+                for column in 0..size.columns {
+                    let first = (product * size.rows + row) * size.columns + column;
+                    // SAFETY: partial results of all runs, and an element of the result that belongs to this task.
+                    unsafe {
+                        let sum = tree({ partial }.0.add(first), runs, products * numbers);
+                        *batch.out.offset(at + batch.place.columns.at(column)) = O::narrow(sum);
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// The sum of `count` numbers, `step` apart, by the tree of adjacent pairs.
+///
+/// # Safety
+/// They must be readable.
+pub unsafe fn tree<T: Real>(first: *const T, count: usize, step: usize) -> T {
+    let mut stack = [T::ZERO; usize::BITS as usize];
+    for i in 0..count - 1 {
+        // SAFETY: the caller's promise.
+        let mut sum = unsafe { *first.add(i * step) };
+        let level = i.trailing_ones() as usize;
+        for &left in &stack[..level] {
+            sum = left + sum;
+        }
+        stack[level] = sum;
+    }
+    // SAFETY: as above.
+    let mut sum = unsafe { *first.add((count - 1) * step) };
+    for (level, &left) in stack.iter().enumerate() {
+        if (count - 1) >> level & 1 == 1 {
+            sum = left + sum;
+        }
+    }
+    sum
+}

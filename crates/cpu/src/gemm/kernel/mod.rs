@@ -1,0 +1,190 @@
+//! Microkernels: one register tile of a product over a run of terms, in canonical order.
+//!
+//! A tile is at most `rows × 2·lanes` numbers. Inside a block of terms every number is one chain of fused
+//! multiply-adds; finished blocks go to a binary counter of tiles that stays in the first-level cache
+//! (`meshwork_graph::canonical::TreeSum`, slot `l` is the root of 2^l blocks). Every instruction set
+//! does the same arithmetic per number, so all give the same bits.
+
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use crate::simd::Level;
+
+/// Levels that the counter of one call can have: a call sums fewer than 2^16 blocks.
+pub const COUNTER: usize = 16;
+
+/// What one call of a microkernel computes.
+pub struct Call<T> {
+    /// Terms.
+    pub terms: usize,
+    /// Terms of a block.
+    pub block: usize,
+    /// Element (row, term) of the left side is at `row · a_row + term · a_term`.
+    pub a: *const T,
+    /// Distance between the rows of the left side.
+    pub a_row: isize,
+    /// Distance between the terms of the left side.
+    pub a_term: isize,
+    /// The panel of the right side.
+    pub b: *const T,
+    /// Distance between the terms of the right side.
+    pub b_term: usize,
+    /// Room for [`COUNTER`] tiles.
+    pub counter: *mut T,
+    /// The tile that the first chain continues, or null: it begins at +0.
+    pub start: *const T,
+    /// Tiles that are added to the left of the result, in this order.
+    pub merge: *const *const T,
+    /// Number of tiles in `merge`.
+    pub merges: usize,
+    /// Where the result goes.
+    pub out: *mut T,
+    /// Distance between the rows of the result. Other tiles are dense.
+    pub out_row: isize,
+}
+
+/// Computes a tile.
+///
+/// # Safety
+/// The processor must have the kernel's instructions, and all that the call names must be there.
+pub type Run<T> = unsafe fn(&Call<T>);
+
+/// The microkernels of a level: `table[rows - 1][vectors - 1]`.
+#[derive(Clone, Copy)]
+pub struct Kernels<T: 'static> {
+    /// Numbers in a vector; a tile is one or two vectors wide.
+    pub lanes: usize,
+    /// Rows below which a tile takes as long as one with so many.
+    pub floor: usize,
+    /// The functions, by rows and vectors.
+    pub table: &'static [[Run<T>; 2]],
+}
+
+impl<T> Kernels<T> {
+    /// Rows of the highest tile.
+    pub fn rows(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Columns of the widest tile.
+    pub fn columns(&self) -> usize {
+        2 * self.lanes
+    }
+}
+
+/// Defines a microkernel over vectors, and the table of its instances.
+macro_rules! microkernel {
+    (
+        $(#[$attribute:meta])* $name:ident, $table:ident [$($rows:literal)*],
+        $number:ty, $vector:ty, $lanes:literal, $zero:expr, $load:path, $store:path, $splat:path, $fma:expr, $add:path
+    ) => {
+        $(#[$attribute])*
+        #[allow(unused_unsafe)]
+        unsafe fn $name<const ROWS: usize, const VECTORS: usize>(call: &$crate::gemm::kernel::Call<$number>) {
+            let fma = $fma;
+            // SAFETY: the caller promises what the call names and the instructions.
+            unsafe {
+                let zero: $vector = $zero;
+                let mut acc = [[zero; VECTORS]; ROWS];
+                if !call.start.is_null() {
+                    for (i, row) in acc.iter_mut().enumerate() {
+                        for (j, x) in row.iter_mut().enumerate() {
+                            *x = $load(call.start.add((i * VECTORS + j) * $lanes));
+                        }
+                    }
+                }
+                let tile = ROWS * VECTORS * $lanes;
+                let (mut left, mut blocks) = (call.terms, 0usize);
+                let (mut a, mut b) = (call.a, call.b);
+                let (a_row, a_term, b_term) = (call.a_row, call.a_term, call.b_term);
+                loop {
+                    let length = left.min(call.block);
+                    left -= length;
+                    for _ in 0..length {
+                        let mut right = [zero; VECTORS];
+                        for (j, x) in right.iter_mut().enumerate() {
+                            *x = $load(b.add(j * $lanes));
+                        }
+                        for (i, row) in acc.iter_mut().enumerate() {
+                            let x = $splat(a.offset(i as isize * a_row));
+                            for (j, sum) in row.iter_mut().enumerate() {
+                                *sum = fma(x, right[j], *sum);
+                            }
+                        }
+                        a = a.offset(a_term);
+                        b = b.add(b_term);
+                    }
+                    if left == 0 {
+                        break;
+                    }
+                    let level = blocks.trailing_ones() as usize;
+                    for l in 0..level {
+                        let slot = call.counter.add(l * tile);
+                        for (i, row) in acc.iter_mut().enumerate() {
+                            for (j, x) in row.iter_mut().enumerate() {
+                                *x = $add($load(slot.add((i * VECTORS + j) * $lanes)), *x);
+                            }
+                        }
+                    }
+                    let slot = call.counter.add(level * tile);
+                    for (i, row) in acc.iter_mut().enumerate() {
+                        for (j, x) in row.iter_mut().enumerate() {
+                            $store(slot.add((i * VECTORS + j) * $lanes), *x);
+                            *x = zero;
+                        }
+                    }
+                    blocks += 1;
+                }
+                while blocks != 0 {
+                    let slot = call.counter.add(blocks.trailing_zeros() as usize * tile);
+                    for (i, row) in acc.iter_mut().enumerate() {
+                        for (j, x) in row.iter_mut().enumerate() {
+                            *x = $add($load(slot.add((i * VECTORS + j) * $lanes)), *x);
+                        }
+                    }
+                    blocks &= blocks - 1;
+                }
+                for m in 0..call.merges {
+                    let other = *call.merge.add(m);
+                    for (i, row) in acc.iter_mut().enumerate() {
+                        for (j, x) in row.iter_mut().enumerate() {
+                            *x = $add($load(other.add((i * VECTORS + j) * $lanes)), *x);
+                        }
+                    }
+                }
+                for (i, row) in acc.iter().enumerate() {
+                    for (j, x) in row.iter().enumerate() {
+                        $store(call.out.offset(i as isize * call.out_row).add(j * $lanes), *x);
+                    }
+                }
+            }
+        }
+
+        pub static $table: &[[$crate::gemm::kernel::Run<$number>; 2]] =
+            &[$([$name::<$rows, 1>, $name::<$rows, 2>]),*];
+    };
+}
+pub(crate) use microkernel;
+
+macro_rules! choose {
+    ($name:ident, $number:ty, $portable:ident, $neon:ident, $avx2:ident, $avx512:ident, $bytes:literal) => {
+        /// The microkernels of a level.
+        pub fn $name(level: Level) -> Kernels<$number> {
+            match level {
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx512 => Kernels { lanes: 64 / $bytes, floor: 4, table: x86::$avx512 },
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx2 => Kernels { lanes: 32 / $bytes, floor: 4, table: x86::$avx2 },
+                #[cfg(target_arch = "aarch64")]
+                Level::Neon => Kernels { lanes: 16 / $bytes, floor: 4, table: neon::$neon },
+                _ => Kernels { lanes: 4, floor: 1, table: portable::$portable },
+            }
+        }
+    };
+}
+
+choose!(of_f32, f32, PORTABLE_F32, NEON_F32, AVX2_F32, AVX512_F32, 4);
+choose!(of_f64, f64, PORTABLE_F64, NEON_F64, AVX2_F64, AVX512_F64, 8);

@@ -1,0 +1,50 @@
+//! Microkernels for AVX2 (6 × 2 vectors: 12 sums, 2 right-hand vectors and one broadcast fill 15 of 16 registers) and
+//! AVX-512 (12 × 2 vectors: 24 sums of 32 registers).
+
+use super::microkernel;
+use std::arch::x86_64::*;
+
+/// One number in all lanes, from memory.
+macro_rules! splat {
+    ($name:ident, $feature:literal, $number:ty, $vector:ty, $set:path) => {
+        #[inline]
+        #[target_feature(enable = $feature)]
+        unsafe fn $name(x: *const $number) -> $vector {
+            // SAFETY: the caller promises a readable number.
+            $set(unsafe { *x })
+        }
+    };
+}
+
+splat!(splat_ps, "avx2,fma", f32, __m256, _mm256_set1_ps);
+splat!(splat_pd, "avx2,fma", f64, __m256d, _mm256_set1_pd);
+splat!(splat512_ps, "avx512f", f32, __m512, _mm512_set1_ps);
+splat!(splat512_pd, "avx512f", f64, __m512d, _mm512_set1_pd);
+
+microkernel!(
+    #[target_feature(enable = "avx2,fma")]
+    avx2_f32, AVX2_F32 [1 2 3 4 5 6],
+    f32, __m256, 8, _mm256_setzero_ps(), _mm256_loadu_ps, _mm256_storeu_ps, splat_ps,
+    |a, b, c| _mm256_fmadd_ps(a, b, c), _mm256_add_ps
+);
+
+microkernel!(
+    #[target_feature(enable = "avx2,fma")]
+    avx2_f64, AVX2_F64 [1 2 3 4 5 6],
+    f64, __m256d, 4, _mm256_setzero_pd(), _mm256_loadu_pd, _mm256_storeu_pd, splat_pd,
+    |a, b, c| _mm256_fmadd_pd(a, b, c), _mm256_add_pd
+);
+
+microkernel!(
+    #[target_feature(enable = "avx512f")]
+    avx512_f32, AVX512_F32 [1 2 3 4 5 6 7 8 9 10 11 12],
+    f32, __m512, 16, _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_storeu_ps, splat512_ps,
+    |a, b, c| _mm512_fmadd_ps(a, b, c), _mm512_add_ps
+);
+
+microkernel!(
+    #[target_feature(enable = "avx512f")]
+    avx512_f64, AVX512_F64 [1 2 3 4 5 6 7 8 9 10 11 12],
+    f64, __m512d, 8, _mm512_setzero_pd(), _mm512_loadu_pd, _mm512_storeu_pd, splat512_pd,
+    |a, b, c| _mm512_fmadd_pd(a, b, c), _mm512_add_pd
+);

@@ -1,0 +1,60 @@
+//! Matrix products in canonical order, the ground of `Dot` and of the convolutions.
+//!
+//! `out[row, column] = Σ_term a[row, term] · b[term, column]`, where the terms are cut into blocks: inside a block
+//! one chain of fused multiply-adds in the order of the terms, beginning at +0; over the blocks the binary
+//! tree of adjacent pairs (`meshwork_graph::canonical::TreeSum`). Nothing else may depend on how the work is
+//! cut, and nothing does:
+//!
+//! - **tiles** ([`kernel`]) hold their blocks in registers and their tree in the first-level cache;
+//! - **chunks** of terms ([`block`]) keep packed panels in the caches. They are aligned runs of 2^c blocks, whose roots
+//!   go to a counter of whole partial matrices, or parts of one long block, whose chains go on where they stopped;
+//! - **tasks** ([`drive`]) take ranges of rows and columns, and, where outputs are few, aligned runs of 2^p blocks,
+//!   whose roots are merged by the same tree at the end.
+//!
+//! Operands lie anywhere ([`offsets`]) and are packed into panels ([`pack`]) or, on the left side, read in place.
+
+pub mod block;
+pub mod drive;
+pub mod kernel;
+pub mod offsets;
+pub mod pack;
+#[cfg(target_arch = "x86_64")]
+mod pack_x86;
+pub mod real;
+pub mod scratch;
+
+pub use drive::{multiply, scratch_bytes};
+pub use offsets::Offsets;
+pub use real::{Element, Real};
+
+/// What a product computes, apart from where its elements lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Rows of the result.
+    pub rows: usize,
+    /// Columns of the result.
+    pub columns: usize,
+    /// Terms of each sum.
+    pub terms: usize,
+    /// Terms of a block; the last one may have fewer.
+    pub block: usize,
+}
+
+/// One operand: element (line, term) is at `lines[line] + terms[term]`. Lines are rows of the left or columns of the
+/// right operand.
+#[derive(Clone, Debug)]
+pub struct Side {
+    /// Offsets of the lines.
+    pub lines: Offsets,
+    /// Offsets of the terms.
+    pub terms: Offsets,
+}
+
+/// The result: element (row, column) is at `rows[row] + columns[column]`.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Offsets of the rows.
+    pub rows: Offsets,
+    /// Offsets of the columns.
+    pub columns: Offsets,
+}

@@ -1,0 +1,165 @@
+//! Packing of f32 with AVX2: by pieces of rows that lie side by side, or by transposing runs of terms.
+
+use super::pack::scalar;
+use std::arch::x86_64::*;
+
+/// Vectors of eight that a panel is copied with: from `source`, to `target` within the panel.
+#[derive(Clone, Copy)]
+struct Piece {
+    target: usize,
+    source: isize,
+    length: usize,
+}
+
+const WIDEST: usize = 32;
+
+/// Cuts a panel's rows into pieces of at most eight neighbours.
+fn pieces(panel: &[isize], out: &mut [Piece; WIDEST]) -> usize {
+    let (mut count, mut i) = (0, 0);
+    while i < panel.len() {
+        let mut length = 1;
+        while length < 8 && i + length < panel.len() && panel[i + length] == panel[i] + length as isize {
+            length += 1;
+        }
+        out[count] = Piece { target: i, source: panel[i], length };
+        (count, i) = (count + 1, i + length);
+    }
+    count
+}
+
+/// Terms from `start` on that lie side by side.
+fn run(terms: &[isize], start: usize) -> usize {
+    let mut end = start + 1;
+    while end < terms.len() && terms[end] == terms[end - 1] + 1 {
+        end += 1;
+    }
+    end - start
+}
+
+/// See [`super::pack::pack`].
+///
+/// # Safety
+/// As there; the processor must have AVX2.
+#[target_feature(enable = "avx2,fma")]
+pub unsafe fn pack(data: *const f32, rows: &[isize], terms: &[isize], width: usize, out: *mut f32) {
+    let (Some(&last_row), Some(&last_term)) = (rows.iter().max(), terms.iter().max()) else { return };
+    // A vector may be read up to here.
+    let limit = last_row + last_term + 1;
+    let runs = 1 + terms.windows(2).filter(|w| w[1] != w[0] + 1).count();
+    let mut found = [Piece { target: 0, source: 0, length: 0 }; WIDEST];
+    for (p, panel) in rows.chunks(width).enumerate() {
+        let count = pieces(panel, &mut found);
+        let found = &found[..count];
+        // SAFETY: panel `p` of the caller's room, elements of the caller's.
+        unsafe {
+            let out = out.add(p * width * terms.len());
+            if count > 2 * width.div_ceil(8) + 1 && runs * 8 <= terms.len() {
+                by_runs(data, panel, terms, width, out);
+            } else {
+                by_pieces(data, panel, found, terms, width, limit, out);
+            }
+        }
+    }
+}
+
+/// Copies vectors of eight in ascending order; what one writes too much, the next or the zeros overwrite.
+///
+/// # Safety
+/// As for [`pack`]; what lies before `limit` may be read.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn by_pieces(
+    data: *const f32,
+    panel: &[isize],
+    pieces: &[Piece],
+    terms: &[isize],
+    width: usize,
+    limit: isize,
+    out: *mut f32,
+) {
+    let reach = pieces.iter().map(|p| p.source + 8).max().unwrap_or(0);
+    // SAFETY: the caller's promise; vectors end before `limit`, and stores at most seven elements after the panel.
+    unsafe {
+        if let [first, second] = pieces
+            && panel.len() == 16
+            && width == 16
+            && first.length + second.length == 16
+        {
+            for (k, &term) in terms.iter().enumerate() {
+                let from = data.offset(term);
+                _mm256_storeu_ps(out.add(k * 16), _mm256_loadu_ps(from.offset(first.source)));
+                _mm256_storeu_ps(out.add(k * 16 + 8), _mm256_loadu_ps(from.offset(second.source)));
+            }
+            return;
+        }
+        for (k, &term) in terms.iter().enumerate() {
+            let to = out.add(k * width);
+            if term + reach > limit {
+                scalar(data, panel, term, width, to);
+                continue;
+            }
+            for piece in pieces {
+                let x = _mm256_loadu_ps(data.offset(term + piece.source));
+                _mm256_storeu_ps(to.add(piece.target), x);
+            }
+            for i in panel.len()..width {
+                *to.add(i) = 0.0;
+            }
+        }
+    }
+}
+
+/// Transposes squares of eight rows and eight neighbouring terms; the rest goes element by element.
+///
+/// # Safety
+/// As for [`pack`].
+#[target_feature(enable = "avx2,fma")]
+unsafe fn by_runs(data: *const f32, panel: &[isize], terms: &[isize], width: usize, out: *mut f32) {
+    let mut k = 0;
+    while k < terms.len() {
+        let end = k + run(terms, k);
+        // SAFETY: the caller's promise. What a store writes beyond its rows belongs to terms that are stored later:
+        // the terms of a square ascend, and its right half is stored before its left half.
+        unsafe {
+            while k + 8 <= end {
+                for first in (0..width).step_by(8).rev() {
+                    let rows = &panel[first.min(panel.len() - 1)..panel.len().min(first + 8)];
+                    square(data.offset(terms[k]), rows, width, out.add(k * width + first));
+                }
+                k += 8;
+            }
+            for (i, &term) in terms[k..end].iter().enumerate() {
+                scalar(data, panel, term, width, out.add((k + i) * width));
+            }
+        }
+        k = end;
+    }
+}
+
+/// Transposes up to eight rows (the last one repeated) of eight neighbouring elements; term `k` goes to `out + k · width`, eight wide,
+/// in ascending order.
+///
+/// # Safety
+/// As for [`by_pieces`].
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn square(data: *const f32, rows: &[isize], width: usize, out: *mut f32) {
+    let row = |i: usize| rows[i.min(rows.len() - 1)];
+    // SAFETY: the caller's promise.
+    unsafe {
+        let r: [__m256; 8] = std::array::from_fn(|i| _mm256_loadu_ps(data.offset(row(i))));
+        let low: [__m256; 4] = std::array::from_fn(|i| _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]));
+        let high: [__m256; 4] = std::array::from_fn(|i| _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]));
+        let quad = |a, b| (_mm256_shuffle_ps::<0x44>(a, b), _mm256_shuffle_ps::<0xEE>(a, b));
+        let (q0, q1) = quad(low[0], low[1]);
+        let (q2, q3) = quad(high[0], high[1]);
+        let (q4, q5) = quad(low[2], low[3]);
+        let (q6, q7) = quad(high[2], high[3]);
+        let pairs = [(q0, q4), (q1, q5), (q2, q6), (q3, q7)];
+        for (k, &(a, b)) in pairs.iter().enumerate() {
+            _mm256_storeu_ps(out.add(k * width), _mm256_permute2f128_ps::<0x20>(a, b));
+        }
+        for (k, &(a, b)) in pairs.iter().enumerate() {
+            _mm256_storeu_ps(out.add((k + 4) * width), _mm256_permute2f128_ps::<0x31>(a, b));
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The numbers that sums are accumulated in, and the stored elements that are widened to them.
+
+use super::kernel::{self, Kernels};
+use crate::operand::Stored;
+use crate::simd::Level;
+use half::{bf16, f16};
+use std::any::TypeId;
+use std::ops::Add;
+
+/// A number that products are accumulated in: f32 or f64.
+pub trait Real: Stored + Add<Output = Self> + PartialEq {
+    /// Positive zero, where every chain begins.
+    const ZERO: Self;
+
+    /// `self · b + c`, rounded once.
+    fn fma(self, b: Self, c: Self) -> Self;
+
+    /// The microkernels of a level.
+    fn kernels(level: Level) -> Kernels<Self>;
+}
+
+impl Real for f32 {
+    const ZERO: Self = 0.0;
+
+    #[inline(always)]
+    fn fma(self, b: Self, c: Self) -> Self {
+        self.mul_add(b, c)
+    }
+
+    fn kernels(level: Level) -> Kernels<Self> {
+        kernel::of_f32(level)
+    }
+}
+
+impl Real for f64 {
+    const ZERO: Self = 0.0;
+
+    #[inline(always)]
+    fn fma(self, b: Self, c: Self) -> Self {
+        self.mul_add(b, c)
+    }
+
+    fn kernels(level: Level) -> Kernels<Self> {
+        kernel::of_f64(level)
+    }
+}
+
+/// A stored floating-point element and the number it is computed with.
+pub trait Element: Stored {
+    /// The number.
+    type Real: Real + Element<Real = Self::Real>;
+
+    /// The exact value as a number.
+    fn widen(self) -> Self::Real;
+
+    /// A number, rounded to the stored type.
+    fn narrow(value: Self::Real) -> Self;
+}
+
+macro_rules! element {
+    ($($type:ty => $real:ty, $widen:expr, $narrow:expr;)*) => {
+        $(
+            impl Element for $type {
+                type Real = $real;
+
+                #[inline(always)]
+                fn widen(self) -> $real {
+                    $widen(self)
+                }
+
+                #[inline(always)]
+                fn narrow(value: $real) -> Self {
+                    $narrow(value)
+                }
+            }
+        )*
+    };
+}
+
+element! {
+    f32 => f32, |x| x, |x| x;
+    f64 => f64, |x| x, |x| x;
+    f16 => f32, f16::to_f32, f16::from_f32;
+    bf16 => f32, bf16::to_f32, bf16::from_f32;
+}
+
+/// Whether two types are the same one.
+#[inline(always)]
+pub fn same<A: 'static, B: 'static>() -> bool {
+    TypeId::of::<A>() == TypeId::of::<B>()
+}
