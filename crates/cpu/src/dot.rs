@@ -8,7 +8,7 @@
 use crate::Context;
 use crate::gemm::drive::{Batch, multiply, scratch_bytes};
 use crate::gemm::scratch::Arena;
-use crate::gemm::{Element, Offsets, Place, Real, Side, Size};
+use crate::gemm::{Element, Offsets, Place, Side, Size};
 use crate::operand::{Operand, Output, Shared, Stored};
 use half::{bf16, f16};
 use meshwork_graph::ops::Dot;
@@ -76,23 +76,20 @@ pub fn run(op: &Dot, inputs: &[Operand], output: Output, scratch: &mut [u8], con
     }
 }
 
-fn float<S: Element>(m: &Matrices, inputs: &[Operand], mut output: Output, scratch: &mut [u8], context: Context)
-where
-    S::Real: Real,
-{
+fn float<S: Element>(m: &Matrices, inputs: &[Operand], mut output: Output, scratch: &mut [u8], context: Context) {
     let batch = Batch {
         size: m.size,
         left: inputs[0].first::<S>(),
         left_side: &m.left,
-        right: inputs[1].first::<S>(),
         right_side: &m.right,
         out: output.first::<S>(),
         place: &m.place,
-        batch: m.batch.each_ref(),
+        lefts: &m.batch[0],
+        outs: &m.batch[2],
     };
     // SAFETY: the operands hold their layouts' elements and the output its own; a context's level is one that the
     // processor can run, and the arena checks its size.
-    unsafe { multiply(&batch, Arena::new(scratch), context) };
+    unsafe { multiply(&batch, inputs[1].first::<S>(), &m.batch[1], Arena::new(scratch), context) };
 }
 
 /// Arithmetic modulo 2^bits.

@@ -11,6 +11,9 @@ use std::ops::Range;
 /// Terms of a chunk, at most: a panel of them stays in the first-level cache.
 const DEPTH: usize = 512;
 
+/// Rows whose panels stay in the second-level cache together.
+const ROWS: usize = 120;
+
 /// How the terms are cut into chunks, whose panels are packed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunks {
@@ -100,14 +103,12 @@ pub enum Left<'a, S: Element> {
 }
 
 /// A product whose operands are known.
-pub struct Product<'a, S: Element, O: Element<Real = S::Real>> {
+pub struct Product<'a, L: Element, O: Element<Real = L::Real>> {
     /// Its size.
     pub size: Size,
     /// The left operand.
-    pub left: Left<'a, S>,
-    /// The right operand.
-    pub right: *const S,
-    /// Where its elements lie.
+    pub left: Left<'a, L>,
+    /// Where the right operand's elements lie.
     pub right_side: &'a Side,
     /// The result.
     pub out: *mut O,
@@ -159,31 +160,41 @@ unsafe fn offsets<'a>(arena: &mut Arena, len: usize) -> &'a mut [isize] {
     unsafe { std::slice::from_raw_parts_mut(room, len) }
 }
 
+/// Blocks of rows that stay in the second-level cache, each with all columns of tiles.
+fn tiles(rows: usize, columns: usize, height: usize, width: usize) -> impl Iterator<Item = (Range<usize>, usize)> {
+    let step = (ROWS / height).max(1) * height;
+    (0..rows)
+        .step_by(step)
+        .flat_map(move |row| (0..columns).step_by(width).map(move |column| (row..(row + step).min(rows), column)))
+}
+
 /// Computes the sums over `terms` (which begin at a block) for `rows` × `columns`.
 ///
 /// # Safety
-/// Operands must be readable, the result writable and used by nobody else, the ranges within `bounds`, the processor
+/// Operands must be readable (the right one at what `right` gives for a range of terms), the result writable and used by nobody else, the ranges within `bounds`, the processor
 /// able to run `level`.
-pub unsafe fn compute<S: Element, O: Element<Real = S::Real>>(
+#[allow(clippy::too_many_arguments)]
+pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = L::Real>>(
     level: Level,
-    product: &Product<S, O>,
+    product: &Product<L, O>,
+    right: &mut dyn FnMut(Range<usize>) -> *const R,
     bounds: &Bounds,
     rows: Range<usize>,
     columns: Range<usize>,
     terms: Range<usize>,
     mut arena: Arena,
 ) {
-    let kernels = S::Real::kernels(level);
+    let kernels = L::Real::kernels(level);
     let (height, width) = (bounds.height, kernels.columns());
     let (row_count, column_count) = (rows.len(), columns.len());
     let (padded_rows, padded_columns) = (row_count.next_multiple_of(height), column_count.next_multiple_of(width));
     let depth = bounds.depth();
-    let left_room: *mut S::Real = arena.take(padded_rows * depth + SLACK);
-    let right_room: *mut S::Real = arena.take(padded_columns * depth + SLACK);
+    let left_room: *mut L::Real = arena.take(padded_rows * depth + SLACK);
+    let right_room: *mut L::Real = arena.take(padded_columns * depth + SLACK);
     let chunks = bounds.chunks;
-    let matrices: *mut S::Real = arena.take(padded_rows * padded_columns * chunks.matrices(terms.len()));
-    let counter: *mut S::Real = arena.take(height * width * COUNTER);
-    let spare: *mut S::Real = arena.take(height * width);
+    let matrices: *mut L::Real = arena.take(padded_rows * padded_columns * chunks.matrices(terms.len()));
+    let counter: *mut L::Real = arena.take(height * width * COUNTER);
+    let spare: *mut L::Real = arena.take(height * width);
     // SAFETY: rooms of this call.
     let (left_lines, right_lines, out_rows, out_columns, left_terms, right_terms) = unsafe {
         (
@@ -212,7 +223,7 @@ pub unsafe fn compute<S: Element, O: Element<Real = S::Real>>(
         let (left_terms, right_terms) = (&mut left_terms[..length], &mut right_terms[..length]);
         product.right_side.terms.fill(first, right_terms);
         // SAFETY: rooms of this call, operands of the caller.
-        unsafe { pack(level, product.right, right_lines, right_terms, width, right_room) };
+        unsafe { pack(level, right(first..first + length), right_lines, right_terms, width, right_room) };
         let panels = match product.left {
             Left::Panels(data) => Panels {
                 // SAFETY: term `first` of the panels, the first of which has row `rows.start`.
@@ -224,7 +235,7 @@ pub unsafe fn compute<S: Element, O: Element<Real = S::Real>>(
             Left::Elements(data, side) => {
                 side.terms.fill(first, left_terms);
                 match (evenly(left_lines), evenly(left_terms)) {
-                    (Some(row), Some(term)) if same::<S, S::Real>() && (term == 1 || column_count <= 2 * width) => {
+                    (Some(row), Some(term)) if same::<L, L::Real>() && (term == 1 || column_count <= 2 * width) => {
                         Panels {
                             // SAFETY: the first element.
                             data: unsafe { data.offset(left_lines[0] + left_terms[0]).cast() },
@@ -262,7 +273,7 @@ pub unsafe fn compute<S: Element, O: Element<Real = S::Real>>(
             (true, false) => Some(leaf.trailing_ones() as usize),
         };
 
-        for column in (0..column_count).step_by(width) {
+        for (block, column) in tiles(row_count, column_count, height, width) {
             let wide = width.min(column_count - column);
             let vectors = wide.div_ceil(kernels.lanes);
             let across = vectors * kernels.lanes;
@@ -270,11 +281,11 @@ pub unsafe fn compute<S: Element, O: Element<Real = S::Real>>(
                 && across == wide
                 && out_row.is_some()
                 && evenly(&out_columns[column..column + wide]) == Some(1);
-            for (i, row) in (0..row_count).step_by(height).enumerate() {
+            for row in block.step_by(height) {
                 let high = height.min(row_count - row);
                 // SAFETY: the tile's place in a partial matrix.
                 let tile = |slot: usize| unsafe { matrices.add(slot * matrix + column * padded_rows + row * width) };
-                let mut merge = [std::ptr::null::<S::Real>(); 32];
+                let mut merge = [std::ptr::null::<L::Real>(); 32];
                 let (mut merges, mut bits) = (0, merged);
                 while bits != 0 {
                     merge[merges] = tile(bits.trailing_zeros() as usize);
@@ -295,7 +306,7 @@ pub unsafe fn compute<S: Element, O: Element<Real = S::Real>>(
                     let call = Call {
                         terms: length,
                         block: chunks.block,
-                        a: panels.data.offset(i as isize * panels.panel),
+                        a: panels.data.offset((row / height) as isize * panels.panel),
                         a_row: panels.row,
                         a_term: panels.term,
                         b: right_room.add(column * length),

@@ -19,6 +19,52 @@ const COLUMNS: usize = 512;
 /// Terms that a task must at least have for the terms to be cut.
 const TERMS: usize = 1024;
 
+/// Where the right operands of a batch come from: memory, or scratch memory that they are first put in.
+pub trait Source<R>: Sync {
+    /// Bytes of scratch memory that a task needs.
+    fn bytes(&self, bounds: &Bounds) -> usize;
+
+    /// Makes the elements of `columns` × `terms` readable and gives the place that their offsets count from.
+    /// `staged` is empty at the start of a task and the source's to remember what `room` holds.
+    ///
+    /// # Safety
+    /// `room` must have [`Source::bytes`] that nobody else uses.
+    unsafe fn stage(
+        &self,
+        product: usize,
+        columns: Range<usize>,
+        terms: Range<usize>,
+        room: *mut R,
+        staged: &mut Range<usize>,
+    ) -> *const R;
+}
+
+/// Right operands in memory.
+struct Memory<'a, R> {
+    data: *const R,
+    products: &'a Offsets,
+}
+
+// SAFETY: the operand is only read.
+unsafe impl<R: Sync> Sync for Memory<'_, R> {}
+
+impl<R: Sync> Source<R> for Memory<'_, R> {
+    fn bytes(&self, _: &Bounds) -> usize {
+        0
+    }
+
+    unsafe fn stage(
+        &self,
+        product: usize,
+        _: Range<usize>,
+        _: Range<usize>,
+        _: *mut R,
+        _: &mut Range<usize>,
+    ) -> *const R {
+        self.data.wrapping_offset(self.products.at(product))
+    }
+}
+
 /// Many products of one size.
 pub struct Batch<'a, S, O> {
     /// Size of each.
@@ -27,16 +73,16 @@ pub struct Batch<'a, S, O> {
     pub left: *const S,
     /// Its elements.
     pub left_side: &'a Side,
-    /// The right operand of the first.
-    pub right: *const S,
-    /// Its elements.
+    /// The elements of the right operand.
     pub right_side: &'a Side,
     /// The result of the first.
     pub out: *mut O,
     /// Its elements.
     pub place: &'a Place,
-    /// Offsets of the products' left operands, right operands and results.
-    pub batch: [&'a Offsets; 3],
+    /// Offsets of the products' left operands.
+    pub lefts: &'a Offsets,
+    /// Offsets of the products' results.
+    pub outs: &'a Offsets,
 }
 
 // SAFETY: operands are only read, results written to by one task each.
@@ -166,17 +212,21 @@ fn turn(size: &Size) -> Size {
 
 /// Bytes of scratch memory for [`multiply`] at any level.
 pub fn scratch_bytes<T: Real>(size: Size, products: usize, threads: usize) -> usize {
-    let bytes = |level: Level| {
-        let kernels = T::kernels(level);
-        let of = |size| {
-            let plan = Plan::new(&kernels, size, products, threads);
-            plan.partial::<T>() + plan.bounds.bytes(&kernels) * threads.min(plan.tasks())
-        };
-        of(size).max(of(turn(&size)))
-    };
+    let none = |_: &Bounds| 0;
+    staged_bytes::<T>(size, products, threads, &none).max(staged_bytes::<T>(turn(&size), products, threads, &none))
+}
+
+/// Bytes of scratch memory for [`multiply_staged`] at any level; `source` gives those of the source for a task.
+pub fn staged_bytes<T: Real>(size: Size, products: usize, threads: usize, source: &dyn Fn(&Bounds) -> usize) -> usize {
     if products * size.rows * size.columns * size.terms == 0 {
         return 0;
     }
+    let bytes = |level: Level| {
+        let kernels = T::kernels(level);
+        let plan = Plan::new(&kernels, size, products, threads);
+        let slot = plan.bounds.bytes(&kernels) + room::<u8>(source(&plan.bounds));
+        plan.partial::<T>() + slot * threads.min(plan.tasks())
+    };
     Level::available().into_iter().map(bytes).max().unwrap_or(0)
 }
 
@@ -194,91 +244,91 @@ pub fn with_slots(par: &Par, slots: usize, count: usize, task: &(dyn Fn(usize, u
     });
 }
 
-/// Computes all products of a batch.
+/// Computes all products of a batch, whose right operands are at `right`, `rights` apart.
 ///
 /// # Safety
 /// All elements must be there, the results used by nobody else, `arena` must have [`scratch_bytes`] for the threads of
 /// the context, and the processor must be able to run the context's level.
-pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(batch: &Batch<S, O>, arena: Arena, context: Context) {
-    let size = batch.size;
-    let products = batch.batch[2].len;
-    if products * size.rows * size.columns == 0 {
-        return;
-    }
-    if size.terms == 0 {
-        for p in 0..products {
-            for i in 0..size.rows {
-                for j in 0..size.columns {
-                    let at = batch.batch[2].at(p) + batch.place.rows.at(i) + batch.place.columns.at(j);
-                    // SAFETY: an element of the result.
-                    unsafe { *batch.out.offset(at) = O::narrow(S::Real::ZERO) };
-                }
-            }
-        }
-        return;
-    }
+pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
+    batch: &Batch<S, O>,
+    right: *const S,
+    rights: &Offsets,
+    arena: Arena,
+    context: Context,
+) {
     let kernels = S::Real::kernels(context.level);
-    if turned(&kernels, &size, batch.left_side, batch.right_side, batch.place) {
+    if turned(&kernels, &batch.size, batch.left_side, batch.right_side, batch.place) {
         let place = Place { rows: batch.place.columns.clone(), columns: batch.place.rows.clone() };
         let turned = Batch {
-            size: turn(&size),
-            left: batch.right,
+            size: turn(&batch.size),
+            left: right,
             left_side: batch.right_side,
-            right: batch.left,
             right_side: batch.left_side,
             place: &place,
-            out: batch.out,
-            batch: [batch.batch[1], batch.batch[0], batch.batch[2]],
+            lefts: rights,
+            ..*batch
         };
         // SAFETY: the caller's promise.
-        unsafe { in_tasks(&turned, &kernels, arena, context) };
+        unsafe { multiply_staged(&turned, &Memory { data: batch.left, products: batch.lefts }, arena, context) };
     } else {
         // SAFETY: the caller's promise.
-        unsafe { in_tasks(batch, &kernels, arena, context) };
+        unsafe { multiply_staged(batch, &Memory { data: right, products: rights }, arena, context) };
     }
 }
 
+/// Computes all products of a batch, whose right operands come from `source`.
+///
 /// # Safety
-/// As for [`multiply`].
-unsafe fn in_tasks<S: Element, O: Element<Real = S::Real>>(
-    batch: &Batch<S, O>,
-    kernels: &Kernels<S::Real>,
+/// As for [`multiply`], with the scratch memory of [`staged_bytes`].
+pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element<Real = L::Real>>(
+    batch: &Batch<L, O>,
+    source: &dyn Source<R>,
     mut arena: Arena,
     context: Context,
 ) {
     let (size, threads) = (batch.size, context.par.threads());
-    let products = batch.batch[2].len;
-    let plan = Plan::new(kernels, size, products, threads);
+    let products = batch.outs.len;
+    if products * size.rows * size.columns == 0 {
+        return;
+    }
+    if size.terms == 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { clear(batch) };
+    }
+    let kernels = L::Real::kernels(context.level);
+    let plan = Plan::new(&kernels, size, products, threads);
     let [row_parts, column_parts, runs] = plan.parts;
     let numbers = size.rows * size.columns;
     let partial =
-        Shared(if runs > 1 { arena.take::<S::Real>(runs * products * numbers) } else { std::ptr::null_mut() });
+        Shared(if runs > 1 { arena.take::<L::Real>(runs * products * numbers) } else { std::ptr::null_mut() });
     let dense = Place {
         rows: Offsets::new().axis(size.rows, size.columns as isize),
         columns: Offsets::new().axis(size.columns, 1),
     };
-    let bytes = plan.bounds.bytes(kernels);
+    let bytes = [plan.bounds.bytes(&kernels), room::<u8>(source.bytes(&plan.bounds))];
     let slots = threads.min(plan.tasks());
-    let rooms = arena.split(bytes * slots);
+    let rooms = arena.split((bytes[0] + bytes[1]) * slots);
     with_slots(context.par, slots, plan.tasks(), &|slot, task| {
         let (row, rest) = (task % row_parts, task / row_parts);
         let (column, rest) = (rest % column_parts, rest / column_parts);
         let (run, product) = (rest % runs, rest / runs);
-        let [left, right, out] = batch.batch.map(|offsets| offsets.at(product));
         let (rows, columns, terms) = (plan.range(0, row), plan.range(1, column), plan.range(2, run));
-        let room = rooms.slot(slot, bytes);
+        let mut room = rooms.slot(slot, bytes[0] + bytes[1]);
+        let (stage, mut staged) = (room.take::<u8>(bytes[1]).cast::<R>(), 0..0);
+        let across = columns.clone();
         // SAFETY: the caller's promise; every task has its own part of the result and every slot its own room.
         unsafe {
-            let left = Left::Elements(batch.left.offset(left), batch.left_side);
-            let (right, right_side) = (batch.right.offset(right), batch.right_side);
+            let mut right = |terms| source.stage(product, across.clone(), terms, stage, &mut staged);
+            let left = Left::Elements(batch.left.offset(batch.lefts.at(product)), batch.left_side);
+            let right_side = batch.right_side;
             if runs == 1 {
-                let (out, place) = (batch.out.offset(out), batch.place);
-                let product = Product { size, left, right, right_side, out, place };
-                compute(context.level, &product, &plan.bounds, rows, columns, terms, room);
+                let (out, place) = (batch.out.offset(batch.outs.at(product)), batch.place);
+                let product = Product { size, left, right_side, out, place };
+                compute(context.level, &product, &mut right, &plan.bounds, rows, columns, terms, room);
             } else {
                 let (out, place) = ({ partial }.0.add((run * products + product) * numbers), &dense);
-                let product = Product::<S, S::Real> { size, left, right, right_side, out, place };
-                compute(context.level, &product, &plan.bounds, rows, columns, terms, room);
+                let product = Product::<L, L::Real> { size, left, right_side, out, place };
+                compute(context.level, &product, &mut right, &plan.bounds, rows, columns, terms, room);
             }
         }
     });
@@ -287,7 +337,7 @@ unsafe fn in_tasks<S: Element, O: Element<Real = S::Real>>(
         context.par.ranges(lines, 1 + 4096 / (size.columns * runs), &|range| {
             for line in range {
                 let (product, row) = (line / size.rows, line % size.rows);
-                let at = batch.batch[2].at(product) + batch.place.rows.at(row);
+                let at = batch.outs.at(product) + batch.place.rows.at(row);
                 for column in 0..size.columns {
                     let first = (product * size.rows + row) * size.columns + column;
                     // SAFETY: partial results of all runs, and an element of the result that belongs to this task.
@@ -298,6 +348,22 @@ unsafe fn in_tasks<S: Element, O: Element<Real = S::Real>>(
                 }
             }
         });
+    }
+}
+
+/// Stores the sums of no terms.
+///
+/// # Safety
+/// The results must be writable.
+unsafe fn clear<L: Element, O: Element<Real = L::Real>>(batch: &Batch<L, O>) {
+    for p in 0..batch.outs.len {
+        for i in 0..batch.size.rows {
+            for j in 0..batch.size.columns {
+                let at = batch.outs.at(p) + batch.place.rows.at(i) + batch.place.columns.at(j);
+                // SAFETY: an element of the result.
+                unsafe { *batch.out.offset(at) = O::narrow(L::Real::ZERO) };
+            }
+        }
     }
 }
 
