@@ -2,6 +2,7 @@
 //!
 //! Every kernel gives the same bits for any number of threads and any [`Level`]; see `meshwork_graph::canonical`.
 
+pub mod conv;
 pub mod dot;
 pub mod gemm;
 pub mod operand;

@@ -1,0 +1,201 @@
+//! Convolution and its two gradients, as products with the unfolded input.
+//!
+//! Order, for every group by itself:
+//! - [`forward`]: the sum over (channel, tap), row-major, in blocks of [`ConvGeometry::forward_blocks`]. Positions in the
+//!   border take part as zeros.
+//! - [`weight`]: the sum over (sample, position), row-major, in blocks of [`ConvGeometry::weight_blocks`]: whole samples.
+//!   Positions in the border take part as zeros.
+//! - [`input`]: for every tap the sum over the output channels in blocks of [`ConvGeometry::input_blocks`]; the sums of
+//!   the taps that exist are added one by one in row-major order of the taps, beginning at +0.
+//!
+//! Inside a block a sum is one chain of fused multiply-adds beginning at +0; blocks are combined by the tree of
+//! adjacent pairs. f16 and bf16 are widened to f32 and rounded once, at the end. The input is never unfolded
+//! in memory: panels are packed straight from images of a few samples ([`window`]).
+
+mod images;
+pub mod input;
+mod window;
+
+use crate::Context;
+use crate::gemm::drive::{Batch, Source, multiply_staged, staged_bytes};
+use crate::gemm::scratch::Arena;
+use crate::gemm::{Element, Offsets, Place, Side, Size};
+use crate::operand::{Operand, Output};
+use half::{bf16, f16};
+use images::{Along, Images};
+use meshwork_graph::canonical::Blocks;
+use meshwork_graph::ops::{Conv, ConvGeometry, ConvWeight};
+use meshwork_graph::{DType, Layout, Shape};
+use window::Window;
+
+/// Calls a function for the element type of a dtype.
+macro_rules! for_float {
+    ($dtype:expr, $name:ident($($arg:expr),*)) => {
+        match $dtype {
+            DType::F32 => $name::<f32>($($arg),*),
+            DType::F64 => $name::<f64>($($arg),*),
+            DType::F16 => $name::<f16>($($arg),*),
+            DType::BF16 => $name::<bf16>($($arg),*),
+            other => panic!("convolution is not defined for {other}"),
+        }
+    };
+}
+use for_float;
+
+/// A convolution as one product per group, the unfolded input on the right.
+struct Unfolded {
+    window: Window,
+    along: Along,
+    size: Size,
+    left: Side,
+    place: Place,
+    lefts: Offsets,
+    outs: Offsets,
+}
+
+fn block(blocks: &Blocks) -> usize {
+    (blocks.unit * blocks.inner).max(1)
+}
+
+impl Unfolded {
+    /// Left: the weight, `outputs × (channel, tap)`; result `outputs × (sample, position)`.
+    fn forward(geometry: &ConvGeometry, x: &Shape, w: &Shape, y: &Shape) -> Self {
+        let window = Window::new(geometry, x, w, y);
+        let (outputs, positions) = (window.outputs, window.positions());
+        let terms = window.channels * window.taps();
+        let sample = (window.groups * outputs * positions) as isize;
+        Unfolded {
+            along: Along::Columns,
+            size: Size {
+                rows: outputs,
+                columns: window.samples * positions,
+                terms,
+                block: block(&geometry.forward_blocks(w)),
+            },
+            left: Side { lines: Offsets::new().axis(outputs, terms as isize), terms: Offsets::new().axis(terms, 1) },
+            place: Place {
+                rows: Offsets::new().axis(outputs, positions as isize),
+                columns: Offsets::new().axis(window.samples, sample).axis(positions, 1),
+            },
+            lefts: Offsets::new().axis(window.groups, (outputs * terms) as isize),
+            outs: Offsets::new().axis(window.groups, (outputs * positions) as isize),
+            window,
+        }
+    }
+
+    /// Left: the output's gradient, `outputs × (sample, position)`; result `outputs × (channel, tap)`.
+    fn weight(geometry: &ConvGeometry, x: &Shape, w: &Shape, y: &Shape) -> Self {
+        let window = Window::new(geometry, x, w, y);
+        let (outputs, positions) = (window.outputs, window.positions());
+        let columns = window.channels * window.taps();
+        let sample = (window.groups * outputs * positions) as isize;
+        Unfolded {
+            along: Along::Terms,
+            size: Size {
+                rows: outputs,
+                columns,
+                terms: window.samples * positions,
+                block: block(&geometry.weight_blocks(y)),
+            },
+            left: Side {
+                lines: Offsets::new().axis(outputs, positions as isize),
+                terms: Offsets::new().axis(window.samples, sample).axis(positions, 1),
+            },
+            place: Place {
+                rows: Offsets::new().axis(outputs, columns as isize),
+                columns: Offsets::new().axis(columns, 1),
+            },
+            lefts: Offsets::new().axis(window.groups, (outputs * positions) as isize),
+            outs: Offsets::new().axis(window.groups, (outputs * columns) as isize),
+            window,
+        }
+    }
+
+    fn scratch<S: Element>(&self, threads: usize) -> usize {
+        let images = Images::<S> { window: &self.window, data: std::ptr::null(), along: self.along };
+        staged_bytes::<S::Real>(self.size, self.window.groups, threads, &|bounds| images.bytes(bounds))
+    }
+
+    /// Computes the products of `left` and the images of `x`.
+    fn run<S: Element>(&self, left: Operand, x: Operand, mut output: Output, scratch: &mut [u8], context: Context) {
+        let images = Images::<S> { window: &self.window, data: x.slice::<S>().as_ptr(), along: self.along };
+        let unfolded = self.window.unfolded(&self.window.image(), images.sample());
+        let right_side = match self.along {
+            Along::Columns => unfolded,
+            Along::Terms => Side { lines: unfolded.terms, terms: unfolded.lines },
+        };
+        let batch = Batch {
+            size: self.size,
+            left: left.slice::<S>().as_ptr(),
+            left_side: &self.left,
+            right_side: &right_side,
+            out: output.first::<S>(),
+            place: &self.place,
+            lefts: &self.lefts,
+            outs: &self.outs,
+        };
+        // SAFETY: the operands are dense and hold their elements, the output its own; a context's level is one
+        // that the processor can run, and the arena checks its size.
+        unsafe { multiply_staged(&batch, &images, Arena::new(scratch), context) };
+    }
+}
+
+fn output_shape(geometry: &ConvGeometry, x: &Shape, w: &Shape) -> Shape {
+    let mut shape = Shape::new(&[x[0], w[0]]);
+    shape.0.extend(geometry.output(&x[2..], &w[2..]).expect("a kernel that fits"));
+    shape
+}
+
+/// `y = x ⋆ w`: inputs x and w.
+pub mod forward {
+    use super::*;
+
+    /// Bytes of scratch memory for [`run`].
+    pub fn scratch(op: &Conv, dtype: DType, inputs: &[&Layout], threads: usize) -> usize {
+        let (x, w) = (&inputs[0].shape, &inputs[1].shape);
+        let unfolded = Unfolded::forward(&op.0, x, w, &output_shape(&op.0, x, w));
+        fn of<S: Element>(unfolded: &Unfolded, threads: usize) -> usize {
+            unfolded.scratch::<S>(threads)
+        }
+        for_float!(dtype, of(&unfolded, threads))
+    }
+
+    /// The convolution; inputs must be dense.
+    pub fn run(op: &Conv, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
+        let unfolded = Unfolded::forward(&op.0, inputs[0].shape(), inputs[1].shape(), output.shape);
+        fn of<S: Element>(u: &Unfolded, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
+            u.run::<S>(inputs[1], inputs[0], output, scratch, context);
+        }
+        for_float!(output.dtype, of(&unfolded, inputs, output, scratch, context))
+    }
+}
+
+/// The gradient by the weight: inputs x and dy.
+pub mod weight {
+    use super::*;
+
+    fn shape(op: &ConvWeight, x: &Shape, dy: &Shape) -> Shape {
+        let mut shape = Shape::new(&[dy[1], x[1] / op.geometry.groups]);
+        shape.0.extend(op.kernel.iter().copied());
+        shape
+    }
+
+    /// Bytes of scratch memory for [`run`].
+    pub fn scratch(op: &ConvWeight, dtype: DType, inputs: &[&Layout], threads: usize) -> usize {
+        let (x, dy) = (&inputs[0].shape, &inputs[1].shape);
+        let unfolded = Unfolded::weight(&op.geometry, x, &shape(op, x, dy), dy);
+        fn of<S: Element>(unfolded: &Unfolded, threads: usize) -> usize {
+            unfolded.scratch::<S>(threads)
+        }
+        for_float!(dtype, of(&unfolded, threads))
+    }
+
+    /// The gradient; inputs must be dense.
+    pub fn run(op: &ConvWeight, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
+        let unfolded = Unfolded::weight(&op.geometry, inputs[0].shape(), output.shape, inputs[1].shape());
+        fn of<S: Element>(u: &Unfolded, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
+            u.run::<S>(inputs[1], inputs[0], output, scratch, context);
+        }
+        for_float!(output.dtype, of(&unfolded, inputs, output, scratch, context))
+    }
+}

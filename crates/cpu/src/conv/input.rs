@@ -1,0 +1,259 @@
+//! The gradient of a convolution by its input: a product gives the sums of all taps as columns, which are then added
+//! tap by tap to an image plane in the first-level cache.
+
+use super::window::{Image, Window};
+use super::{block, for_float};
+use crate::Context;
+use crate::gemm::block::{Bounds, Chunks, Left, Product, compute, pack_left, packed_left};
+use crate::gemm::drive::{height, with_slots};
+use crate::gemm::scratch::{Arena, room};
+use crate::gemm::{Element, Offsets, Place, Real, Side, Size};
+use crate::operand::{Operand, Output, Shared};
+use crate::simd::Level;
+use half::{bf16, f16};
+use meshwork_graph::ops::ConvInput;
+use meshwork_graph::{DType, Layout, Shape};
+
+/// Bytes of columns that a thread holds at once, about.
+const COLUMNS: usize = 256 << 10;
+
+/// How the gradient is cut into tasks.
+#[derive(Clone, Debug)]
+struct Plan {
+    window: Window,
+    image: Image,
+    /// One product: `(channel, tap) × (sample, position)` over the outputs of a group.
+    size: Size,
+    /// Samples of a task.
+    samples: usize,
+    /// Channels of a task.
+    channels: usize,
+    bounds: Bounds,
+}
+
+impl Plan {
+    fn new<S: Element>(level: Level, window: &Window, block: usize, threads: usize) -> Self {
+        let kernels = S::Real::kernels(level);
+        let (taps, positions) = (window.taps(), window.positions());
+        let rows = window.channels * taps;
+        let height = height(&kernels, rows);
+        // Tasks begin at whole tiles and whole channels.
+        let step = (1..=height).find(|c| (c * taps).is_multiple_of(height)).expect("height itself");
+        let column = rows * size_of::<S::Real>();
+        let samples = (COLUMNS / (positions * column).max(1)).clamp(1, window.samples.div_ceil(2 * threads).max(1));
+        let room = COLUMNS / (samples * positions * taps * size_of::<S::Real>()).max(1);
+        let mut channels = window.channels.min((room / step).max(1) * step);
+        let tasks =
+            |channels: usize| window.samples.div_ceil(samples) * window.groups * window.channels.div_ceil(channels);
+        while tasks(channels) < 2 * threads && channels > step {
+            channels = (channels / 2 / step).max(1) * step;
+        }
+        let size = Size { rows, columns: window.samples * positions, terms: window.outputs, block };
+        let bounds = Bounds {
+            rows: channels * taps,
+            columns: samples * positions,
+            terms: size.terms,
+            height,
+            chunks: Chunks::new(&size),
+        };
+        Plan { window: window.clone(), image: window.image(), size, samples, channels, bounds }
+    }
+
+    /// Bytes of: packed weights; for each slot the product's rooms, the columns, the plane.
+    fn bytes<S: Element>(&self, level: Level) -> [usize; 4] {
+        [
+            room::<S::Real>(packed_left(&self.size, self.bounds.height)) * self.window.groups,
+            self.bounds.bytes(&S::Real::kernels(level)),
+            room::<S::Real>(self.bounds.rows * self.bounds.columns),
+            room::<S::Real>(self.image.plane()),
+        ]
+    }
+}
+
+fn input_shape(op: &ConvInput, dy: &Shape, w: &Shape) -> Shape {
+    let mut shape = Shape::new(&[dy[0], w[1] * op.geometry.groups]);
+    shape.0.extend(op.size.iter().copied());
+    shape
+}
+
+/// Bytes of scratch memory for [`run`].
+pub fn scratch(op: &ConvInput, dtype: DType, inputs: &[&Layout], threads: usize) -> usize {
+    let (dy, w) = (&inputs[0].shape, &inputs[1].shape);
+    let window = Window::new(&op.geometry, &input_shape(op, dy, w), w, dy);
+    let block = block(&op.geometry.input_blocks(w));
+    fn of<S: Element>(window: &Window, block: usize, threads: usize) -> usize {
+        let of = |level| {
+            let [packed, rest @ ..] = Plan::new::<S>(level, window, block, threads).bytes::<S>(level);
+            packed + threads * rest.iter().sum::<usize>()
+        };
+        Level::available().into_iter().map(of).max().unwrap_or(0)
+    }
+    for_float!(dtype, of(&window, block, threads))
+}
+
+/// The gradient: inputs dy and w, which must be dense.
+pub fn run(op: &ConvInput, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
+    let window = Window::new(&op.geometry, output.shape, inputs[1].shape(), inputs[0].shape());
+    let block = block(&op.geometry.input_blocks(inputs[1].shape()));
+    for_float!(output.dtype, gradient(&window, block, inputs, output, scratch, context))
+}
+
+fn gradient<S: Element>(
+    window: &Window,
+    block: usize,
+    inputs: &[Operand],
+    mut output: Output,
+    scratch: &mut [u8],
+    context: Context,
+) {
+    let (taps, positions) = (window.taps(), window.positions());
+    if taps * positions * window.outputs == 0 || output.shape.numel() == 0 {
+        output.slice::<S>().fill(S::narrow(S::Real::ZERO));
+        return;
+    }
+    let (level, threads) = (context.level, context.par.threads());
+    let plan = Plan::new::<S>(level, window, block, threads);
+    let [_, product_bytes, column_bytes, plane_bytes] = plan.bytes::<S>(level);
+    let (dy, w) = (Shared(inputs[0].slice::<S>().as_ptr().cast_mut()), inputs[1].slice::<S>());
+    let dx = Shared(output.first::<S>());
+    let size = plan.size;
+    let mut arena = Arena::new(scratch);
+
+    let weight_side =
+        Side { lines: Offsets::new().axis(size.rows, 1), terms: Offsets::new().axis(size.terms, size.rows as isize) };
+    let packed: Vec<Shared<S::Real>> =
+        (0..window.groups).map(|_| Shared(arena.take(packed_left(&size, plan.bounds.height)))).collect();
+    context.par.run(window.groups, &|group| {
+        // SAFETY: the group's weights and its own room.
+        unsafe {
+            let data = w.as_ptr().add(group * size.rows * size.terms);
+            pack_left(level, data, &weight_side, &size, plan.bounds.height, { packed[group] }.0);
+        }
+    });
+
+    let right_side = Side {
+        lines: Offsets::new()
+            .axis(window.samples, (window.groups * window.outputs * positions) as isize)
+            .axis(positions, 1),
+        terms: Offsets::new().axis(window.outputs, positions as isize),
+    };
+    let scattered = window.scattered(&plan.image);
+    let offsets = |o: &Offsets| {
+        let mut out = vec![0; o.len];
+        o.fill(0, &mut out);
+        out
+    };
+    let adder = Adder {
+        taps: offsets(&scattered.lines),
+        rows: offsets(&scattered.terms).into_iter().step_by(window.output[2]).collect(),
+        length: window.output[2],
+    };
+
+    let sample_parts = window.samples.div_ceil(plan.samples);
+    let channel_parts = window.channels.div_ceil(plan.channels);
+    let tasks = sample_parts * window.groups * channel_parts;
+    let bytes = product_bytes + column_bytes + plane_bytes;
+    let slots = threads.min(tasks);
+    let rooms = arena.split(bytes * slots);
+    with_slots(context.par, slots, tasks, &|slot, task| {
+        let (part, rest) = (task % channel_parts, task / channel_parts);
+        let (group, samples) = (rest % window.groups, rest / window.groups * plan.samples);
+        let samples = samples..(samples + plan.samples).min(window.samples);
+        let channels = part * plan.channels..((part + 1) * plan.channels).min(window.channels);
+        let across = samples.len() * positions;
+        let mut room = rooms.slot(slot, bytes);
+        let columns: *mut S::Real = room.take(plan.bounds.rows * plan.bounds.columns);
+        let plane: *mut S::Real = room.take(plan.image.plane());
+        let place = Place {
+            rows: Offsets::new().axis(size.rows, across as isize),
+            columns: Offsets::new().axis(size.columns, 1),
+        };
+        let product = Product::<S, S::Real> {
+            size,
+            left: Left::Panels({ packed[group] }.0),
+            right_side: &right_side,
+            out: columns.wrapping_sub(channels.start * taps * across + samples.start * positions),
+            place: &place,
+        };
+        let gradient = { dy }.0.wrapping_add(group * window.outputs * positions).cast_const();
+        let rows = channels.start * taps..channels.end * taps;
+        let range = samples.start * positions..samples.end * positions;
+        // SAFETY: the columns have room for the task's channels and samples, the slot is this task's alone.
+        unsafe {
+            compute(level, &product, &mut |_| gradient, &plan.bounds, rows, range, 0..size.terms, room);
+        }
+        for (s, sample) in samples.enumerate() {
+            for (c, channel) in channels.clone().enumerate() {
+                // SAFETY: the plane is the slot's, the columns have just been written, and the channel of the
+                // result belongs to this task.
+                unsafe {
+                    let plane = std::slice::from_raw_parts_mut(plane, plan.image.plane());
+                    plane.fill(S::Real::ZERO);
+                    let first = c * taps * across + s * positions;
+                    let length = (taps - 1) * across + positions;
+                    let columns = std::slice::from_raw_parts(columns.add(first), length);
+                    add(level, plane, columns, across, &adder);
+                    let index = (sample * window.groups + group) * window.channels + channel;
+                    let out = { dx }.slice(index * window.plane(), window.plane());
+                    store(window, &plan.image, plane, out);
+                }
+            }
+        }
+    });
+}
+
+/// Where the sums of taps go in a plane.
+struct Adder {
+    /// Offsets of the taps.
+    taps: Vec<isize>,
+    /// Offsets of the rows of output positions.
+    rows: Vec<isize>,
+    /// Positions in a row.
+    length: usize,
+}
+
+/// Adds the columns of one channel and sample, which are `across` apart, to its plane, tap by tap.
+#[inline(always)]
+fn add_columns<T: Real>(plane: &mut [T], columns: &[T], across: usize, adder: &Adder) {
+    let length = adder.length;
+    for (tap, &offset) in adder.taps.iter().enumerate() {
+        let column = &columns[tap * across..][..adder.rows.len() * length];
+        for (row, from) in adder.rows.iter().zip(column.chunks_exact(length)) {
+            let to = &mut plane[(row + offset) as usize..][..length];
+            let (to_vectors, to_rest) = to.as_chunks_mut::<8>();
+            let (from_vectors, from_rest) = from.as_chunks::<8>();
+            for (to, from) in to_vectors.iter_mut().zip(from_vectors) {
+                *to = std::array::from_fn(|i| to[i] + from[i]);
+            }
+            for (to, from) in to_rest.iter_mut().zip(from_rest) {
+                *to = *to + *from;
+            }
+        }
+    }
+}
+
+crate::multiversion! {
+    fn add<T: Real>(plane: &mut [T], columns: &[T], across: usize, adder: &Adder) = add_columns;
+}
+
+/// Copies the inside of a plane to the result.
+fn store<S: Element>(window: &Window, image: &Image, plane: &[S::Real], out: &mut [S]) {
+    out.fill(S::narrow(S::Real::ZERO));
+    for slice in 0..image.sizes[0] {
+        for row in 0..image.sizes[1] {
+            let Some(line) = window.input_row(slice, row) else { continue };
+            let from = &plane[(slice * image.sizes[1] + row) * image.sizes[2]..][..image.sizes[2]];
+            let out = &mut out[line * window.input[2]..][..window.input[2]];
+            if window.stride[2] == 1 {
+                let inside = from.get(window.padding[2]..).unwrap_or(&[]);
+                out.iter_mut().zip(inside).for_each(|(to, &x)| *to = S::narrow(x));
+                continue;
+            }
+            for (column, to) in out.iter_mut().enumerate() {
+                if let Some(at) = window.image_column(image, column) {
+                    *to = S::narrow(from[at]);
+                }
+            }
+        }
+    }
+}
