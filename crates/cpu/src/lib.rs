@@ -7,6 +7,7 @@ pub mod dot;
 pub mod gemm;
 pub mod operand;
 pub mod par;
+pub mod pool;
 pub mod simd;
 
 pub use operand::{Operand, Output, Shared, Stored};

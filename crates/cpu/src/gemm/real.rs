@@ -5,12 +5,18 @@ use crate::operand::Stored;
 use crate::simd::Level;
 use half::{bf16, f16};
 use std::any::TypeId;
-use std::ops::Add;
+use std::ops::{Add, Div};
 
 /// A number that products are accumulated in: f32 or f64.
-pub trait Real: Stored + Add<Output = Self> + PartialEq {
+pub trait Real: Stored + Add<Output = Self> + Div<Output = Self> + PartialOrd {
     /// Positive zero, where every chain begins.
     const ZERO: Self;
+
+    /// Less than every number.
+    const LEAST: Self;
+
+    /// The nearest number to a count.
+    fn count(n: usize) -> Self;
 
     /// `self · b + c`, rounded once.
     fn fma(self, b: Self, c: Self) -> Self;
@@ -21,6 +27,12 @@ pub trait Real: Stored + Add<Output = Self> + PartialEq {
 
 impl Real for f32 {
     const ZERO: Self = 0.0;
+    const LEAST: Self = f32::NEG_INFINITY;
+
+    #[inline(always)]
+    fn count(n: usize) -> Self {
+        n as f32
+    }
 
     #[inline(always)]
     fn fma(self, b: Self, c: Self) -> Self {
@@ -34,6 +46,12 @@ impl Real for f32 {
 
 impl Real for f64 {
     const ZERO: Self = 0.0;
+    const LEAST: Self = f64::NEG_INFINITY;
+
+    #[inline(always)]
+    fn count(n: usize) -> Self {
+        n as f64
+    }
 
     #[inline(always)]
     fn fma(self, b: Self, c: Self) -> Self {

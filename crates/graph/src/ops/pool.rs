@@ -61,6 +61,18 @@ impl Window {
             }
         }
     }
+
+    /// What a mean over window `i` counts: its positions inside `0..size`, with `border` also those in the border.
+    /// What rounding up adds beyond the border never counts (as in PyTorch).
+    pub fn count(&self, i: usize, size: usize, border: bool) -> usize {
+        let (start, length, step) = self.span(i, size);
+        let reach = match *self {
+            Window::Fixed { padding, .. } if border => padding,
+            _ => 0,
+        } as isize;
+        let counts = |k: &usize| (-reach..size as isize + reach).contains(&(start + (k * step) as isize));
+        (0..length).filter(counts).count()
+    }
 }
 
 /// The windows of every spatial dimension.
@@ -71,7 +83,7 @@ pub type Windows = SmallVec<[Window; 3]>;
 pub struct AvgPool {
     /// The windows.
     pub windows: Windows,
-    /// Divide by the whole window even where it reaches over the border.
+    /// Divide by the whole window even where it reaches over the border: see [`Window::count`].
     pub count_include_pad: bool,
 }
 

@@ -1,0 +1,230 @@
+//! Speed of matrix products, convolutions and pools, in GFLOP/s and against the processor's peak as a chain of multiply-adds finds it.
+//!
+//! `cargo run --release -p meshwork-cpu --example kernel_speed [threads] [dot|conv|pool]`
+
+use meshwork_cpu::{Context, Level, Operand, Output, Par, conv, dot, pool};
+use meshwork_graph::canonical::Blocking;
+use meshwork_graph::ops::{
+    AvgPool, AvgPoolInput, Conv, ConvGeometry, ConvInput, ConvWeight, Dot, MaxPool, MaxPoolInput, Spatial, Window,
+    Windows,
+};
+use meshwork_graph::{DType, Dims, Layout, Shape};
+use std::time::Instant;
+
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+struct Line([u8; 64]);
+
+/// The best of several runs, in seconds.
+fn best(mut run: impl FnMut()) -> f64 {
+    run();
+    let mut best = f64::INFINITY;
+    let begin = Instant::now();
+    while begin.elapsed().as_secs_f64() < 0.25 {
+        let start = Instant::now();
+        run();
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    best
+}
+
+/// GFLOP/s of a product that stays in the first-level cache: nothing is faster.
+fn peak(par: &Par, level: Level) -> f64 {
+    let kernels = <f32 as meshwork_cpu::gemm::Real>::kernels(level);
+    let (rows, width, terms) = (kernels.rows(), kernels.columns(), 256);
+    let time = best(|| {
+        par.run(par.threads(), &|_| {
+            let mut room = vec![Line([0; 64]); (terms * (rows + width) + 17 * rows * width) / 16 + 4];
+            let base: *mut f32 = room.as_mut_ptr().cast();
+            // SAFETY: all rooms lie inside `room`.
+            unsafe {
+                let call = meshwork_cpu::gemm::kernel::Call {
+                    terms,
+                    block: terms,
+                    a: base,
+                    a_row: 1,
+                    a_term: rows as isize,
+                    b: base.add(terms * rows),
+                    b_term: width,
+                    counter: base,
+                    start: std::ptr::null(),
+                    merge: std::ptr::null(),
+                    merges: 0,
+                    out: base.add(terms * (rows + width)),
+                    out_row: width as isize,
+                };
+                for _ in 0..2000 {
+                    kernels.table[rows - 1][1](std::hint::black_box(&call));
+                }
+            }
+        });
+    });
+    (par.threads() * 2000 * 2 * rows * width * terms) as f64 / time * 1e-9
+}
+
+/// Runs `kernel` with scratch memory.
+fn timed(bytes: usize, mut kernel: impl FnMut(&mut [u8])) -> f64 {
+    let mut lines = vec![Line([0; 64]); bytes.div_ceil(64)];
+    // SAFETY: the lines are plain bytes, at least as many.
+    let scratch = unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), bytes) };
+    best(|| kernel(scratch))
+}
+
+fn products(context: Context, peak: f64) {
+    let threads = context.par.threads();
+    for (m, n, k) in [
+        (1024, 1024, 1024),
+        (256, 128, 800),
+        (256, 10, 128),
+        (256, 800, 128),
+        (128, 800, 256),
+        (64, 64, 64),
+        (128, 128, 128),
+        (256, 256, 256),
+        (512, 512, 512),
+        (384, 384, 4096),
+        (4096, 64, 64),
+        (20000, 48, 300),
+        (32, 32, 20000),
+        (1, 1024, 1024),
+    ] {
+        for (turned, name) in ["NN", "TN", "NT", "TT"].into_iter().enumerate() {
+            let dense = |rows: usize, columns: usize, turned: bool| match turned {
+                false => Layout::contiguous(&Shape::new(&[rows, columns])),
+                true => Layout::contiguous(&Shape::new(&[columns, rows])).permute(&[1, 0]),
+            };
+            let (lhs, rhs) = (dense(m, k, turned & 1 != 0), dense(k, n, turned & 2 != 0));
+            let contract = |d| Dims::from_slice(&[d]);
+            let none = Dims::new();
+            let op = Dot {
+                lhs_batch: none.clone(),
+                rhs_batch: none,
+                lhs_contract: contract(1),
+                rhs_contract: contract(0),
+                blocking: Blocking::Features,
+            };
+            let (a, b) = (vec![0.5f32; m * k], vec![0.25f32; k * n]);
+            let (mut c, shape) = (vec![0.0f32; m * n], Shape::new(&[m, n]));
+            let bytes = dot::scratch(&op, DType::F32, &[&lhs, &rhs], threads);
+            // SAFETY: the layouts lie inside the vectors.
+            let inputs = unsafe {
+                [Operand::new(a.as_ptr().cast(), DType::F32, &lhs), Operand::new(b.as_ptr().cast(), DType::F32, &rhs)]
+            };
+            let time = timed(bytes, |scratch| dot::run(&op, &inputs, Output::of(&mut c, &shape), scratch, context));
+            let speed = (2 * m * n * k) as f64 / time * 1e-9;
+            print!("{name} {m}×{n}×{k}: {speed:.0} ({:.0} %)   ", speed / peak * 100.0);
+        }
+        println!();
+    }
+}
+
+/// Convolutions: name, x, w, stride, padding.
+type Layer = (&'static str, [usize; 4], [usize; 4], usize, usize);
+
+const LAYERS: [Layer; 7] = [
+    ("LeNet 1", [256, 1, 28, 28], [20, 1, 3, 3], 1, 0),
+    ("LeNet 2", [256, 20, 13, 13], [50, 20, 5, 5], 1, 0),
+    ("3×3", [16, 64, 32, 32], [64, 64, 3, 3], 1, 1),
+    ("3×3 deep", [16, 256, 8, 8], [256, 256, 3, 3], 1, 1),
+    ("3×3 stride 2", [16, 64, 32, 32], [128, 64, 3, 3], 2, 1),
+    ("1×1", [16, 128, 16, 16], [256, 128, 1, 1], 1, 0),
+    ("7×7 stride 2", [4, 3, 112, 112], [64, 3, 7, 7], 2, 3),
+];
+
+fn convolutions(context: Context, peak: f64) {
+    let threads = context.par.threads();
+    for (name, x, w, stride, padding) in LAYERS {
+        let s = |n: usize| Spatial::from_slice(&[n, n]);
+        let geometry = ConvGeometry { stride: s(stride), padding: s(padding), dilation: s(1), groups: 1 };
+        let mut y = Shape::new(&[x[0], w[0]]);
+        y.0.extend(geometry.output(&x[2..], &w[2..]).expect("a kernel that fits"));
+        let flops = (2 * y.numel() * w[1..].iter().product::<usize>()) as f64;
+        let (x, w) = (Shape::new(&x), Shape::new(&w));
+        let (xl, wl, yl) = (Layout::contiguous(&x), Layout::contiguous(&w), Layout::contiguous(&y));
+        let data = |shape: &Shape| vec![0.5f32; shape.numel()];
+        let (mut xd, mut wd, mut yd) = (data(&x), data(&w), data(&y));
+        let report = |what: &str, time: f64| {
+            let speed = flops / time * 1e-9;
+            print!("{what} {speed:.0} ({:.0} %, {:.2} ms)   ", speed / peak * 100.0, time * 1e3);
+        };
+        print!("{name}: ");
+        let forward = Conv(geometry.clone());
+        let bytes = conv::forward::scratch(&forward, DType::F32, &[&xl, &wl], threads);
+        let time = timed(bytes, |scratch| {
+            let inputs = [Operand::of(&xd, &xl), Operand::of(&wd, &wl)];
+            conv::forward::run(&forward, &inputs, Output::of(&mut yd, &y), scratch, context);
+        });
+        report("forward", time);
+        let input = ConvInput { geometry: geometry.clone(), size: Spatial::from_slice(&x[2..]) };
+        let bytes = conv::input::scratch(&input, DType::F32, &[&yl, &wl], threads);
+        let time = timed(bytes, |scratch| {
+            let inputs = [Operand::of(&yd, &yl), Operand::of(&wd, &wl)];
+            conv::input::run(&input, &inputs, Output::of(&mut xd, &x), scratch, context);
+        });
+        report("input", time);
+        let weight = ConvWeight { geometry, kernel: Spatial::from_slice(&w[2..]) };
+        let bytes = conv::weight::scratch(&weight, DType::F32, &[&xl, &yl], threads);
+        let time = timed(bytes, |scratch| {
+            let inputs = [Operand::of(&xd, &xl), Operand::of(&yd, &yl)];
+            conv::weight::run(&weight, &inputs, Output::of(&mut wd, &w), scratch, context);
+        });
+        report("weight", time);
+        println!();
+    }
+}
+
+fn pools(context: Context) {
+    for size in [[256, 20, 26, 26], [256, 50, 8, 8]] {
+        let (x, y) = (Shape::new(&size), Shape::new(&[size[0], size[1], size[2] / 2, size[3] / 2]));
+        let (xl, yl) = (Layout::contiguous(&x), Layout::contiguous(&y));
+        let (mut xd, mut yd) = (vec![0.5f32; x.numel()], vec![0.25f32; y.numel()]);
+        let window = Window::Fixed { kernel: 2, stride: 2, padding: 0, dilation: 1, ceil: false };
+        let windows = Windows::from_slice(&[window; 2]);
+        let avg = AvgPool { windows: windows.clone(), count_include_pad: true };
+        let avg_input = AvgPoolInput { pool: avg.clone(), size: Spatial::from_slice(&size[2..]) };
+        let (max, max_input) = (MaxPool { windows: windows.clone() }, MaxPoolInput { windows });
+        let report = |what: &str, time: f64| {
+            let bytes = 4 * (x.numel() + y.numel());
+            print!("{what} {:.2} ms ({:.0} GB/s)   ", time * 1e3, bytes as f64 / time * 1e-9);
+        };
+        print!("pool {x}: ");
+        let time = best(|| pool::avg::run(&avg, &[Operand::of(&xd, &xl)], Output::of(&mut yd, &y), context));
+        report("avg", time);
+        let time = best(|| {
+            let inputs = [Operand::of(&xd, &xl); 2];
+            pool::max::run(&max, &inputs, Output::of(&mut yd, &y), context);
+        });
+        report("max", time);
+        let time = best(|| {
+            let inputs = [Operand::of(&yd, &yl)];
+            pool::avg::gradient::run(&avg_input, &inputs, Output::of(&mut xd, &x), &mut [], context);
+        });
+        report("avg gradient", time);
+        let data = xd.clone();
+        let time = best(|| {
+            let inputs = [Operand::of(&data, &xl), Operand::of(&yd, &yl)];
+            pool::max::gradient::run(&max_input, &inputs, Output::of(&mut xd, &x), &mut [], context);
+        });
+        report("max gradient", time);
+        println!();
+    }
+}
+
+fn main() {
+    let threads = std::env::args().nth(1).map_or(2, |t| t.parse().expect("a number of threads"));
+    let which = std::env::args().nth(2);
+    let wanted = |name: &str| which.as_deref().is_none_or(|w| w == name);
+    let (par, level) = (Par::new(threads), Level::current());
+    let context = Context { par: &par, level };
+    let peak = peak(&par, level);
+    println!("{} on {threads} threads, peak {peak:.0} GFLOP/s", level.name());
+    if wanted("dot") {
+        products(context, peak);
+    }
+    if wanted("conv") {
+        convolutions(context, peak);
+    }
+    if wanted("pool") {
+        pools(context);
+    }
+}

@@ -1,0 +1,110 @@
+//! The mean of every window, and its gradient ([`gradient`]).
+
+use super::spans::{Plane, Span};
+use super::{accumulate, for_float, plane_bytes, planes};
+use crate::Context;
+use crate::gemm::{Element, Real};
+use crate::operand::{Operand, Output, Shared};
+use meshwork_graph::ops::{AvgPool, AvgPoolInput};
+use meshwork_graph::{DType, Layout};
+
+/// The means: input x.
+pub fn run(op: &AvgPool, inputs: &[Operand], output: Output, context: Context) {
+    for_float!(output.dtype, forward(op, inputs, output, context))
+}
+
+fn forward<S: Element>(op: &AvgPool, inputs: &[Operand], mut output: Output, context: Context) {
+    let (x, shape) = (inputs[0].slice::<S>(), inputs[0].shape());
+    let plane = Plane::new(&op.windows, &shape[2..], op.count_include_pad);
+    let (from, to) = (plane.input_len(), plane.output_len());
+    let out = Shared(output.slice::<S>().as_mut_ptr());
+    planes(shape, context, &|i| {
+        // SAFETY: the plane of the result belongs to this task.
+        let out = unsafe { { out }.slice(i * to, to) };
+        means(context.level, &plane, &x[i * from..][..from], out);
+    });
+}
+
+crate::multiversion! {
+    fn means<S: Element>(plane: &Plane, x: &[S], out: &mut [S]) = means_of;
+}
+
+fn count<T: Real>(window: [&Span; 3]) -> T {
+    T::count(window.iter().map(|s| s.count).product())
+}
+
+#[inline(always)]
+fn means_of<S: Element>(plane: &Plane, x: &[S], out: &mut [S]) {
+    if plane.halves {
+        let (width, half) = (plane.input[2], plane.spans[2].len());
+        for (rows, out) in x.chunks_exact(2 * width).zip(out.chunks_exact_mut(half.max(1))) {
+            let (top, bottom) = rows.split_at(width);
+            let (top, bottom) = (top.as_chunks::<2>().0, bottom.as_chunks::<2>().0);
+            for ((to, t), b) in out.iter_mut().zip(top).zip(bottom) {
+                let sum = S::Real::ZERO + t[0].widen() + t[1].widen() + b[0].widen() + b[1].widen();
+                *to = S::narrow(sum / S::Real::count(4));
+            }
+        }
+        return;
+    }
+    plane.windows(|i, window| {
+        let mut sum = S::Real::ZERO;
+        plane.positions(window, |p| sum = sum + x[p].widen());
+        out[i] = S::narrow(sum / count(window));
+    });
+}
+
+/// The gradient: input dy.
+pub mod gradient {
+    use super::*;
+
+    /// Bytes of scratch memory for [`run`].
+    pub fn scratch(op: &AvgPoolInput, dtype: DType, _: &[&Layout], threads: usize) -> usize {
+        for_float!(dtype, plane_bytes(&op.size, threads))
+    }
+
+    /// The gradient by the input.
+    pub fn run(op: &AvgPoolInput, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
+        for_float!(output.dtype, backward(op, inputs, output, scratch, context))
+    }
+
+    fn backward<S: Element>(
+        op: &AvgPoolInput,
+        inputs: &[Operand],
+        mut output: Output,
+        scratch: &mut [u8],
+        context: Context,
+    ) {
+        let dy = inputs[0].slice::<S>();
+        let plane = Plane::new(&op.pool.windows, &op.size, op.pool.count_include_pad);
+        let windows = plane.output_len();
+        accumulate(output.slice::<S>(), &plane, scratch, context, &|i, sums| {
+            share(context.level, &plane, &dy[i * windows..][..windows], sums);
+        });
+    }
+
+    crate::multiversion! {
+        fn share<S: Element>(plane: &Plane, dy: &[S], sums: &mut [S::Real]) = share_out;
+    }
+
+    #[inline(always)]
+    fn share_out<S: Element>(plane: &Plane, dy: &[S], sums: &mut [S::Real]) {
+        if plane.halves {
+            let (width, half) = (plane.input[2], plane.spans[2].len());
+            for (rows, dy) in sums.chunks_exact_mut(2 * width).zip(dy.chunks_exact(half.max(1))) {
+                let (top, bottom) = rows.split_at_mut(width);
+                let (top, bottom) = (top.as_chunks_mut::<2>().0, bottom.as_chunks_mut::<2>().0);
+                for ((t, b), d) in top.iter_mut().zip(bottom).zip(dy) {
+                    let part = S::Real::ZERO + d.widen() / S::Real::count(4);
+                    *t = [part; 2];
+                    *b = [part; 2];
+                }
+            }
+            return;
+        }
+        plane.windows(|i, window| {
+            let part = dy[i].widen() / count(window);
+            plane.positions(window, |p| sums[p] = sums[p] + part);
+        });
+    }
+}

@@ -1,0 +1,97 @@
+//! The windows over one plane, in three dimensions (missing ones have size 1).
+
+use meshwork_graph::ops::{Window, Windows};
+
+/// One window along one dimension: the positions that lie inside the input.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// The first position inside.
+    pub first: usize,
+    /// Positions inside.
+    pub length: usize,
+    /// Distance between them.
+    pub step: usize,
+    /// What a mean counts.
+    pub count: usize,
+}
+
+/// A plane and its windows.
+pub struct Plane {
+    /// Spatial sizes of the input.
+    pub input: [usize; 3],
+    /// The windows of each dimension.
+    pub spans: [Vec<Span>; 3],
+    /// Whether every window is 2 × 2 in the last two dimensions, 2 apart, and wholly inside.
+    pub halves: bool,
+}
+
+const ONE: Window = Window::Fixed { kernel: 1, stride: 1, padding: 0, dilation: 1, ceil: false };
+
+impl Plane {
+    /// The windows over an input of spatial sizes `size`; `border` as in [`Window::count`].
+    pub fn new(windows: &Windows, size: &[usize], border: bool) -> Self {
+        let missing = 3 - windows.len();
+        let window = |d: usize| if d < missing { ONE } else { windows[d - missing] };
+        let input = std::array::from_fn(|d| if d < missing { 1 } else { size[d - missing] });
+        let spans = std::array::from_fn(|d| {
+            (0..window(d).output(input[d]).unwrap_or(0)).map(|i| Span::new(&window(d), i, input[d], border)).collect()
+        });
+        let half = |d: usize| {
+            matches!(window(d), Window::Fixed { kernel: 2, stride: 2, padding: 0, dilation: 1, ceil }
+                if !ceil || input[d].is_multiple_of(2))
+        };
+        Plane { input, spans, halves: window(0) == ONE && half(1) && half(2) }
+    }
+
+    /// Elements of the input.
+    pub fn input_len(&self) -> usize {
+        self.input.iter().product()
+    }
+
+    /// Number of windows.
+    pub fn output_len(&self) -> usize {
+        self.spans.iter().map(Vec::len).product()
+    }
+
+    /// Calls `visit` for every window in row-major order.
+    #[inline(always)]
+    pub fn windows(&self, mut visit: impl FnMut(usize, [&Span; 3])) {
+        let mut i = 0;
+        for a in &self.spans[0] {
+            for b in &self.spans[1] {
+                for c in &self.spans[2] {
+                    visit(i, [a, b, c]);
+                    i += 1;
+                }
+            }
+        }
+    }
+
+    /// Calls `visit` with the index of every position of a window in row-major order.
+    #[inline(always)]
+    pub fn positions(&self, window: [&Span; 3], mut visit: impl FnMut(usize)) {
+        let [a, b, c] = window;
+        for i in 0..a.length {
+            for j in 0..b.length {
+                let row = ((a.first + i * a.step) * self.input[1] + b.first + j * b.step) * self.input[2];
+                for k in 0..c.length {
+                    visit(row + c.first + k * c.step);
+                }
+            }
+        }
+    }
+}
+
+impl Span {
+    fn new(window: &Window, i: usize, size: usize, border: bool) -> Self {
+        let (start, length, step) = window.span(i, size);
+        let inside = |k: &usize| (0..size as isize).contains(&(start + (k * step) as isize));
+        let first = (0..length).find(inside);
+        Span {
+            first: first.map_or(0, |k| (start + (k * step) as isize) as usize),
+            length: (0..length).filter(inside).count(),
+            step,
+            count: window.count(i, size, border),
+        }
+    }
+}
