@@ -42,8 +42,7 @@ fn peak(par: &Par, level: Level) -> f64 {
                     terms,
                     block: terms,
                     a: base,
-                    a_row: 1,
-                    a_term: rows as isize,
+                    a_step: rows as isize,
                     b: base.add(terms * rows),
                     b_term: width,
                     counter: base,
@@ -54,7 +53,7 @@ fn peak(par: &Par, level: Level) -> f64 {
                     out_row: width as isize,
                 };
                 for _ in 0..2000 {
-                    kernels.table[rows - 1][1](std::hint::black_box(&call));
+                    kernels.table[rows - 1][1][0](std::hint::black_box(&call));
                 }
             }
         });

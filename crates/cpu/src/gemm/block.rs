@@ -1,6 +1,6 @@
 //! One range of rows, columns and terms of a product, on one thread.
 
-use super::kernel::{COUNTER, Call, Kernels};
+use super::kernel::{Access, COUNTER, Call, Kernels};
 use super::pack::{SLACK, pack};
 use super::real::{Element, Real, same};
 use super::scratch::{Arena, room};
@@ -229,25 +229,28 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 // SAFETY: term `first` of the panels, the first of which has row `rows.start`.
                 data: unsafe { data.add((rows.start / height) * height * product.size.terms + first * height) },
                 panel: (height * product.size.terms) as isize,
-                row: 1,
-                term: height as isize,
+                step: height as isize,
+                access: Access::Panel,
             },
             Left::Elements(data, side) => {
                 side.terms.fill(first, left_terms);
                 match (evenly(left_lines), evenly(left_terms)) {
-                    (Some(row), Some(term)) if same::<L, L::Real>() && (term == 1 || column_count <= 2 * width) => {
-                        Panels {
-                            // SAFETY: the first element.
-                            data: unsafe { data.offset(left_lines[0] + left_terms[0]).cast() },
-                            panel: row * height as isize,
-                            row,
-                            term,
-                        }
-                    }
+                    (Some(row), Some(1)) if same::<L, L::Real>() => Panels {
+                        // SAFETY: the first element.
+                        data: unsafe { data.offset(left_lines[0] + left_terms[0]).cast() },
+                        panel: row * height as isize,
+                        step: row,
+                        access: Access::Rows,
+                    },
                     _ => {
                         // SAFETY: as for the right side.
                         unsafe { pack(level, data, left_lines, left_terms, height, left_room) };
-                        Panels { data: left_room, panel: (height * length) as isize, row: 1, term: height as isize }
+                        Panels {
+                            data: left_room,
+                            panel: (height * length) as isize,
+                            step: height as isize,
+                            access: Access::Panel,
+                        }
                     }
                 }
             }
@@ -307,8 +310,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         terms: length,
                         block: chunks.block,
                         a: panels.data.offset((row / height) as isize * panels.panel),
-                        a_row: panels.row,
-                        a_term: panels.term,
+                        a_step: panels.step,
                         b: right_room.add(column * length),
                         b_term: width,
                         counter,
@@ -318,7 +320,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         out,
                         out_row,
                     };
-                    kernels.table[high - 1][vectors - 1](&call);
+                    kernels.table[high - 1][vectors - 1][panels.access as usize](&call);
                     if target.is_none() && !direct {
                         store.tile(spare, across, row..row + high, column..column + wide);
                     }
@@ -333,8 +335,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
 struct Panels<T> {
     data: *const T,
     panel: isize,
-    row: isize,
-    term: isize,
+    step: isize,
+    access: Access,
 }
 
 /// Where finished tiles go when a kernel cannot store them itself.

@@ -22,12 +22,10 @@ pub struct Call<T> {
     pub terms: usize,
     /// Terms of a block.
     pub block: usize,
-    /// Element (row, term) of the left side is at `row · a_row + term · a_term`.
+    /// The left side: element (row, term) is at `term · a_step + row` in a panel, at `row · a_step + term` in rows.
     pub a: *const T,
-    /// Distance between the rows of the left side.
-    pub a_row: isize,
-    /// Distance between the terms of the left side.
-    pub a_term: isize,
+    /// Distance between the terms of a panel, or between rows.
+    pub a_step: isize,
     /// The panel of the right side.
     pub b: *const T,
     /// Distance between the terms of the right side.
@@ -52,15 +50,24 @@ pub struct Call<T> {
 /// The processor must have the kernel's instructions, and all that the call names must be there.
 pub type Run<T> = unsafe fn(&Call<T>);
 
-/// The microkernels of a level: `table[rows - 1][vectors - 1]`.
+/// How a microkernel reads the left side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// From a packed panel.
+    Panel = 0,
+    /// From rows in memory, whose terms lie side by side.
+    Rows = 1,
+}
+
+/// The microkernels of a level: `table[rows - 1][vectors - 1][access]`.
 #[derive(Clone, Copy)]
 pub struct Kernels<T: 'static> {
     /// Numbers in a vector; a tile is one or two vectors wide.
     pub lanes: usize,
     /// Rows below which a tile takes as long as one with so many.
     pub floor: usize,
-    /// The functions, by rows and vectors.
-    pub table: &'static [[Run<T>; 2]],
+    /// The functions, by rows, vectors and access.
+    pub table: &'static [[[Run<T>; 2]; 2]],
 }
 
 impl<T> Kernels<T> {
@@ -83,7 +90,7 @@ macro_rules! microkernel {
     ) => {
         $(#[$attribute])*
         #[allow(unused_unsafe)]
-        unsafe fn $name<const ROWS: usize, const VECTORS: usize>(call: &$crate::gemm::kernel::Call<$number>) {
+        unsafe fn $name<const ROWS: usize, const VECTORS: usize, const PANEL: bool>(call: &$crate::gemm::kernel::Call<$number>) {
             let fma = $fma;
             // SAFETY: the caller promises what the call names and the instructions.
             unsafe {
@@ -99,11 +106,11 @@ macro_rules! microkernel {
                 let tile = ROWS * VECTORS * $lanes;
                 let (mut left, mut blocks) = (call.terms, 0usize);
                 let (mut a, mut b) = (call.a, call.b);
-                let (a_row, a_term, b_term) = (call.a_row, call.a_term, call.b_term);
-                loop {
-                    let length = left.min(call.block);
-                    left -= length;
-                    for _ in 0..length {
+                let (a_step, b_term) = (call.a_step, call.b_term);
+                let (a_row, a_term) = if PANEL { (1, a_step) } else { (a_step, 1) };
+                // One term: a macro, because a closure might not be inlined.
+                macro_rules! term {
+                    () => {
                         let mut right = [zero; VECTORS];
                         for (j, x) in right.iter_mut().enumerate() {
                             *x = $load(b.add(j * $lanes));
@@ -116,6 +123,19 @@ macro_rules! microkernel {
                         }
                         a = a.offset(a_term);
                         b = b.add(b_term);
+                    };
+                }
+                loop {
+                    let length = left.min(call.block);
+                    left -= length;
+                    for _ in 0..length / 4 {
+                        term!();
+                        term!();
+                        term!();
+                        term!();
+                    }
+                    for _ in 0..length % 4 {
+                        term!();
                     }
                     if left == 0 {
                         break;
@@ -163,8 +183,10 @@ macro_rules! microkernel {
             }
         }
 
-        pub static $table: &[[$crate::gemm::kernel::Run<$number>; 2]] =
-            &[$([$name::<$rows, 1>, $name::<$rows, 2>]),*];
+        pub static $table: &[[[$crate::gemm::kernel::Run<$number>; 2]; 2]] = &[$([
+            [$name::<$rows, 1, true>, $name::<$rows, 1, false>],
+            [$name::<$rows, 2, true>, $name::<$rows, 2, false>],
+        ]),*];
     };
 }
 pub(crate) use microkernel;
