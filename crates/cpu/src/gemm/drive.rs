@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Rows of a task, at most.
-const ROWS: usize = 240;
+const ROWS: usize = 768;
 /// Columns of a task, at most.
 const COLUMNS: usize = 512;
 /// Terms that a task must at least have for the terms to be cut.

@@ -46,17 +46,72 @@ pub unsafe fn pack(data: *const f32, rows: &[isize], terms: &[isize], width: usi
     // A vector may be read up to here.
     let limit = last_row + last_term + 1;
     let runs = 1 + terms.windows(2).filter(|w| w[1] != w[0] + 1).count();
+    let together = if terms.len() < TOGETHER { 1 } else { (TOGETHER / width).clamp(1, GROUP) };
+    let (panels, distance) = (rows.len().div_ceil(width), width * terms.len());
+    let panel = |p: usize| &rows[p * width..rows.len().min((p + 1) * width)];
     let mut found = [Piece { target: 0, source: 0, length: 0 }; WIDEST];
-    for (p, panel) in rows.chunks(width).enumerate() {
-        let count = pieces(panel, &mut found);
-        let found = &found[..count];
-        // SAFETY: panel `p` of the caller's room, elements of the caller's.
+    let mut p = 0;
+    while p < panels {
+        // SAFETY: panel `p` of the caller's room.
+        let out = unsafe { out.add(p * distance) };
+        let dense = (p..panels.min(p + together)).take_while(|&p| is_dense(panel(p), width)).count();
+        if dense > 0 && width >= 4 {
+            let mut firsts = [0; GROUP];
+            (0..dense).for_each(|i| firsts[i] = rows[(p + i) * width]);
+            // SAFETY: the caller's promise.
+            unsafe { by_rows(data, &firsts[..dense], terms, width, out) };
+            p += dense;
+            continue;
+        }
+        let count = pieces(panel(p), &mut found);
+        // SAFETY: the caller's promise.
         unsafe {
-            let out = out.add(p * width * terms.len());
             if count > 2 * width.div_ceil(8) + 1 && runs * 8 <= terms.len() {
-                by_runs(data, panel, terms, width, out);
+                by_runs(data, panel(p), terms, width, out);
             } else {
-                by_pieces(data, panel, found, terms, width, limit, out);
+                by_pieces(data, panel(p), &found[..count], terms, width, limit, out);
+            }
+        }
+        p += 1;
+    }
+}
+
+/// Elements of a term that are copied together, where there are so many terms: terms may be pages apart.
+const TOGETHER: usize = 64;
+/// Panels that are copied together, at most.
+const GROUP: usize = 16;
+
+/// Whether a panel is full and its rows lie side by side.
+fn is_dense(panel: &[isize], width: usize) -> bool {
+    panel.len() == width && panel.windows(2).all(|w| w[1] == w[0] + 1)
+}
+
+/// Copies panels of rows that lie side by side, which begin at `firsts`; `width` is at least 4.
+///
+/// # Safety
+/// As for [`pack`].
+#[target_feature(enable = "avx2,fma")]
+unsafe fn by_rows(data: *const f32, firsts: &[isize], terms: &[isize], width: usize, out: *mut f32) {
+    let distance = width * terms.len();
+    // SAFETY: the caller's promise; vectors overlap so that they end with the row.
+    unsafe {
+        for (k, &term) in terms.iter().enumerate() {
+            let mut to = out.add(k * width);
+            for &first in firsts {
+                let from = data.offset(first + term);
+                if width == 16 {
+                    _mm256_storeu_ps(to, _mm256_loadu_ps(from));
+                    _mm256_storeu_ps(to.add(8), _mm256_loadu_ps(from.add(8)));
+                } else if width < 8 {
+                    _mm_storeu_ps(to, _mm_loadu_ps(from));
+                    _mm_storeu_ps(to.add(width - 4), _mm_loadu_ps(from.add(width - 4)));
+                } else {
+                    for i in (0..width - 8).step_by(8) {
+                        _mm256_storeu_ps(to.add(i), _mm256_loadu_ps(from.add(i)));
+                    }
+                    _mm256_storeu_ps(to.add(width - 8), _mm256_loadu_ps(from.add(width - 8)));
+                }
+                to = to.add(distance);
             }
         }
     }
@@ -79,18 +134,6 @@ unsafe fn by_pieces(
     let reach = pieces.iter().map(|p| p.source + 8).max().unwrap_or(0);
     // SAFETY: the caller's promise; vectors end before `limit`, and stores at most seven elements after the panel.
     unsafe {
-        if let [first, second] = pieces
-            && panel.len() == 16
-            && width == 16
-            && first.length + second.length == 16
-        {
-            for (k, &term) in terms.iter().enumerate() {
-                let from = data.offset(term);
-                _mm256_storeu_ps(out.add(k * 16), _mm256_loadu_ps(from.offset(first.source)));
-                _mm256_storeu_ps(out.add(k * 16 + 8), _mm256_loadu_ps(from.offset(second.source)));
-            }
-            return;
-        }
         for (k, &term) in terms.iter().enumerate() {
             let to = out.add(k * width);
             if term + reach > limit {
