@@ -71,6 +71,7 @@ impl Unfolded {
                 columns: window.samples * positions,
                 terms,
                 block: block(&geometry.forward_blocks(w)),
+                run: terms,
             },
             left: Side { lines: Offsets::new().axis(outputs, terms as isize), terms: Offsets::new().axis(terms, 1) },
             place: Place {
@@ -96,6 +97,7 @@ impl Unfolded {
                 columns,
                 terms: window.samples * positions,
                 block: block(&geometry.weight_blocks(y)),
+                run: positions,
             },
             left: Side {
                 lines: Offsets::new().axis(outputs, positions as isize),

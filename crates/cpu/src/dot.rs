@@ -40,6 +40,7 @@ impl Matrices {
             columns: right.lines.len,
             terms: left.terms.len,
             block: (blocks.unit * blocks.inner).max(1),
+            run: 1,
         };
         let place = Place {
             rows: Offsets::new().axis(size.rows, size.columns as isize),

@@ -17,6 +17,9 @@ use meshwork_graph::{DType, Layout, Shape};
 /// Bytes of columns that a thread holds at once, about.
 const COLUMNS: usize = 256 << 10;
 
+/// Tiles that the columns of a task should about fill.
+const COLUMN_TILES: usize = 16;
+
 /// How the gradient is cut into tasks.
 #[derive(Clone, Debug)]
 struct Plan {
@@ -39,8 +42,9 @@ impl Plan {
         let height = height(&kernels, rows);
         // Tasks begin at whole tiles and whole channels.
         let step = (1..=height).find(|c| (c * taps).is_multiple_of(height)).expect("height itself");
-        let column = rows * size_of::<S::Real>();
-        let samples = (COLUMNS / (positions * column).max(1)).clamp(1, window.samples.div_ceil(2 * threads).max(1));
+        // Enough columns to waste little on the last tile, then as many channels as the room takes.
+        let samples = (COLUMN_TILES * kernels.columns() / positions.max(1) + 1)
+            .clamp(1, window.samples.div_ceil(2 * threads).max(1));
         let room = COLUMNS / (samples * positions * taps * size_of::<S::Real>()).max(1);
         let mut channels = window.channels.min((room / step).max(1) * step);
         let tasks =
@@ -48,7 +52,7 @@ impl Plan {
         while tasks(channels) < 2 * threads && channels > step {
             channels = (channels / 2 / step).max(1) * step;
         }
-        let size = Size { rows, columns: window.samples * positions, terms: window.outputs, block };
+        let size = Size { rows, columns: window.samples * positions, terms: window.outputs, block, run: 1 };
         let bounds = Bounds {
             rows: channels * taps,
             columns: samples * positions,
@@ -213,22 +217,63 @@ struct Adder {
 }
 
 /// Adds the columns of one channel and sample, which are `across` apart, to its plane, tap by tap.
+///
+/// Rows of usual lengths are unrolled: they are too short for loops.
 #[inline(always)]
 fn add_columns<T: Real>(plane: &mut [T], columns: &[T], across: usize, adder: &Adder) {
-    let length = adder.length;
-    for (tap, &offset) in adder.taps.iter().enumerate() {
-        let column = &columns[tap * across..][..adder.rows.len() * length];
-        for (row, from) in adder.rows.iter().zip(column.chunks_exact(length)) {
-            let to = &mut plane[(row + offset) as usize..][..length];
-            let (to_vectors, to_rest) = to.as_chunks_mut::<8>();
-            let (from_vectors, from_rest) = from.as_chunks::<8>();
-            for (to, from) in to_vectors.iter_mut().zip(from_vectors) {
-                *to = std::array::from_fn(|i| to[i] + from[i]);
+    macro_rules! by_length {
+        ($($length:literal)*) => {
+            match adder.length {
+                $($length => add_rows::<T, $length>(plane, columns, across, adder),)*
+                _ => add_rows::<T, 0>(plane, columns, across, adder),
             }
-            for (to, from) in to_rest.iter_mut().zip(from_rest) {
-                *to = *to + *from;
+        };
+    }
+    by_length!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16)
+}
+
+/// See [`add_columns`]; `LENGTH` is that of the rows, or 0.
+#[inline(always)]
+fn add_rows<T: Real, const LENGTH: usize>(plane: &mut [T], columns: &[T], across: usize, adder: &Adder) {
+    let length = if LENGTH == 0 { adder.length } else { LENGTH };
+    let furthest = |offsets: &[isize]| offsets.iter().copied().max().unwrap_or(0);
+    let end = (furthest(&adder.taps) + furthest(&adder.rows)) as usize + length;
+    assert!(end <= plane.len() && (adder.taps.len() - 1) * across + adder.rows.len() * length <= columns.len());
+    let (plane, mut from) = (plane.as_mut_ptr(), columns.as_ptr());
+    for &offset in &adder.taps {
+        let mut from_row = from;
+        for &row in &adder.rows {
+            // SAFETY: rows end before `end`, and columns where the assertion says; offsets are not negative.
+            unsafe {
+                let to = plane.offset(row + offset);
+                let mut i = 0;
+                while i + 8 <= length {
+                    add_vector::<T, 8>(to.add(i), from_row.add(i));
+                    i += 8;
+                }
+                if length - i >= 4 {
+                    add_vector::<T, 4>(to.add(i), from_row.add(i));
+                    i += 4;
+                }
+                while i < length {
+                    *to.add(i) = *to.add(i) + *from_row.add(i);
+                    i += 1;
+                }
+                from_row = from_row.add(length);
             }
         }
+        from = from.wrapping_add(across);
+    }
+}
+
+/// # Safety
+/// Both must have `N` numbers, and not overlap.
+#[inline(always)]
+unsafe fn add_vector<T: Real, const N: usize>(to: *mut T, from: *const T) {
+    // SAFETY: the caller's promise; arrays are aligned as their elements.
+    unsafe {
+        let (a, b) = (*to.cast::<[T; N]>(), *from.cast::<[T; N]>());
+        *to.cast::<[T; N]>() = std::array::from_fn(|i| a[i] + b[i]);
     }
 }
 

@@ -21,15 +21,21 @@ pub struct Chunks {
     pub block: usize,
     /// Terms of a chunk.
     pub terms: usize,
+    /// A part of a block ends where a multiple of this ends.
+    pub stretch: usize,
 }
 
 impl Chunks {
-    /// Chunks of 2^c whole blocks, or equal parts of one long block.
+    /// Chunks of 2^c whole blocks, or parts of one long block. Parts stay within the runs of terms that lie side by
+    /// side on the left, if these are long enough, so that the left operand is read in place.
     pub fn new(size: &Size) -> Self {
         let block = size.block;
-        let terms =
-            if block <= DEPTH { block << (DEPTH / block).ilog2() } else { block.div_ceil(block.div_ceil(DEPTH)) };
-        Chunks { block, terms }
+        if block <= DEPTH {
+            return Chunks { block, terms: block << (DEPTH / block).ilog2(), stretch: block };
+        }
+        let aligned = block.is_multiple_of(size.run.max(1)) && size.run >= DEPTH / 4;
+        let stretch = if aligned { size.run } else { block };
+        Chunks { block, terms: stretch.div_ceil(stretch.div_ceil(DEPTH)), stretch }
     }
 
     /// Whether chunks are parts of blocks.
@@ -46,7 +52,7 @@ impl Chunks {
 
     /// The chunk that begins at `start`, both counted from an aligned block; `end` is where the terms end.
     fn at(&self, start: usize, end: usize) -> usize {
-        let limit = if self.parts() { (start / self.block + 1) * self.block } else { end };
+        let limit = if self.parts() { (start / self.stretch + 1) * self.stretch } else { end };
         (start + self.terms).min(limit).min(end) - start
     }
 }
@@ -276,6 +282,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             (true, false) => Some(leaf.trailing_ones() as usize),
         };
 
+        let mut merge = [std::ptr::null::<L::Real>(); usize::BITS as usize];
         for (block, column) in tiles(row_count, column_count, height, width) {
             let wide = width.min(column_count - column);
             let vectors = wide.div_ceil(kernels.lanes);
@@ -288,7 +295,6 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 let high = height.min(row_count - row);
                 // SAFETY: the tile's place in a partial matrix.
                 let tile = |slot: usize| unsafe { matrices.add(slot * matrix + column * padded_rows + row * width) };
-                let mut merge = [std::ptr::null::<L::Real>(); 32];
                 let (mut merges, mut bits) = (0, merged);
                 while bits != 0 {
                     merge[merges] = tile(bits.trailing_zeros() as usize);

@@ -38,6 +38,8 @@ pub struct Size {
     pub terms: usize,
     /// Terms of a block; the last one may have fewer.
     pub block: usize,
+    /// Terms that lie side by side in the left operand; long blocks are cut there.
+    pub run: usize,
 }
 
 /// One operand: element (line, term) is at `lines[line] + terms[term]`. Lines are rows of the left or columns of the

@@ -131,6 +131,10 @@ unsafe fn by_pieces(
     limit: isize,
     out: *mut f32,
 ) {
+    if panel.len() < width {
+        // SAFETY: the panel.
+        unsafe { out.write_bytes(0, width * terms.len()) };
+    }
     let reach = pieces.iter().map(|p| p.source + 8).max().unwrap_or(0);
     // SAFETY: the caller's promise; vectors end before `limit`, and stores at most seven elements after the panel.
     unsafe {
@@ -143,9 +147,6 @@ unsafe fn by_pieces(
             for piece in pieces {
                 let x = _mm256_loadu_ps(data.offset(term + piece.source));
                 _mm256_storeu_ps(to.add(piece.target), x);
-            }
-            for i in panel.len()..width {
-                *to.add(i) = 0.0;
             }
         }
     }
