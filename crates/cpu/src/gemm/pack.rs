@@ -68,8 +68,8 @@ mod tests {
             [|i| i, |i| i * 31, |i| i / 9 * 13 + i % 9, |i| i / 3 * 60 + i % 3, |i| -i, |_| 5];
         let count = 61;
         for (rows, terms) in patterns.iter().flat_map(|r| patterns.iter().map(move |t| (r, t))) {
-            let rows: Vec<isize> = (0..43).map(|i| rows(i)).collect();
-            let terms: Vec<isize> = (0..count).map(|i| terms(i)).collect();
+            let rows: Vec<isize> = (0..43).map(rows).collect();
+            let terms: Vec<isize> = (0..count).map(terms).collect();
             // SAFETY: offsets are between −105 and 3300.
             let middle = unsafe { data.as_ptr().add(1500) };
             for width in 1..=32usize {
