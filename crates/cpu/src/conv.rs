@@ -10,7 +10,7 @@
 //!
 //! Inside a block a sum is one chain of fused multiply-adds beginning at +0; blocks are combined by the tree of
 //! adjacent pairs. f16 and bf16 are widened to f32 and rounded once, at the end. The input is never unfolded
-//! in memory: panels are packed straight from images of a few samples ([`window`]).
+//! in memory: panels are packed straight from images of a few samples (`conv/window.rs`).
 
 mod images;
 pub mod input;

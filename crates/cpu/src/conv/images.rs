@@ -42,15 +42,15 @@ impl<S: Element> Images<'_, S> {
         if self.in_place() { w.groups * w.channels * image.plane() } else { w.channels * image.plane() }
     }
 
-    /// Copies the images of a sample's group.
+    /// Copies the images of some channels of a sample's group.
     ///
     /// # Safety
-    /// The input must be readable and `out` have room for the channels.
-    unsafe fn copy(&self, image: &Image, sample: usize, group: usize, out: *mut S::Real) {
+    /// The input must be readable and `out` have room for all channels of the group.
+    unsafe fn copy(&self, image: &Image, sample: usize, group: usize, channels: Range<usize>, out: *mut S::Real) {
         let w = self.window;
         let first = (sample * w.groups + group) * w.channels;
-        let mut to = out;
-        for channel in first..first + w.channels {
+        let mut to = out.wrapping_add(channels.start * image.plane());
+        for channel in first + channels.start..first + channels.end {
             // SAFETY: a channel of the input.
             let plane = unsafe { self.data.add(channel * w.plane()) };
             for slice in 0..image.sizes[0] {
@@ -83,10 +83,10 @@ impl<S: Element> Images<'_, S> {
             return;
         }
         line.fill(S::Real::ZERO);
-        for (column, x) in from.iter().enumerate() {
-            if let Some(at) = w.image_column(image, column) {
-                line[at] = x.widen();
-            }
+        for phase in 0..w.stride[2] {
+            let (to, input, count) = w.phase(image, phase);
+            let from = from.get(input..).unwrap_or(&[]).iter().step_by(w.stride[2]);
+            line[to..to + count].iter_mut().zip(from).for_each(|(to, x)| *to = x.widen());
         }
     }
 }
@@ -117,15 +117,16 @@ impl<S: Element> Source<S::Real> for Images<'_, S> {
         if self.in_place() {
             return self.data.wrapping_add(group * w.channels * image.plane()).cast();
         }
-        let range = match self.along {
-            Along::Columns => columns,
-            Along::Terms => terms,
+        // The product's other index is (channel, tap): the terms are all of them, the columns may be a part.
+        let (range, channels) = match self.along {
+            Along::Columns => (columns, 0..w.channels),
+            Along::Terms => (terms, columns.start / w.taps()..columns.end.div_ceil(w.taps())),
         };
         let samples = range.start / w.positions()..(range.end - 1) / w.positions() + 1;
         if samples.start < staged.start || samples.end > staged.end {
             for (i, sample) in samples.clone().enumerate() {
                 // SAFETY: the room has as many samples as a range touches.
-                unsafe { self.copy(&image, sample, group, room.add(i * self.sample())) };
+                unsafe { self.copy(&image, sample, group, channels.clone(), room.add(i * self.sample())) };
             }
             *staged = samples;
         }

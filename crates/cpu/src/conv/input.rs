@@ -294,10 +294,10 @@ fn store<S: Element>(window: &Window, image: &Image, plane: &[S::Real], out: &mu
                 out.iter_mut().zip(inside).for_each(|(to, &x)| *to = S::narrow(x));
                 continue;
             }
-            for (column, to) in out.iter_mut().enumerate() {
-                if let Some(at) = window.image_column(image, column) {
-                    *to = S::narrow(from[at]);
-                }
+            for phase in 0..window.stride[2] {
+                let (first, input, count) = window.phase(image, phase);
+                let to = out.iter_mut().skip(input).step_by(window.stride[2]);
+                to.zip(&from[first..first + count]).for_each(|(to, &x)| *to = S::narrow(x));
             }
         }
     }

@@ -150,10 +150,13 @@ impl Window {
         Some(inside(0, slice)? * self.input[1] + inside(1, row)?)
     }
 
-    /// The column of an image row that input column `column` is, or `None` if no output reads it.
-    pub fn image_column(&self, image: &Image, column: usize) -> Option<usize> {
-        let at = column + self.padding[2];
-        let (phase, step) = (at % self.stride[2], at / self.stride[2]);
-        (step < image.phase).then_some(phase * image.phase + step)
+    /// What a phase of an image row holds: its first column with input, the input column there, and how many follow,
+    /// `stride` apart in the input.
+    pub fn phase(&self, image: &Image, phase: usize) -> (usize, usize, usize) {
+        let (stride, padding) = (self.stride[2], self.padding[2]);
+        let first = padding.saturating_sub(phase).div_ceil(stride).min(image.phase);
+        let input = (first * stride + phase).saturating_sub(padding);
+        let count = self.input[2].saturating_sub(input).div_ceil(stride).min(image.phase - first);
+        (phase * image.phase + first, input, count)
     }
 }

@@ -1,7 +1,7 @@
 //! Packing: rows of an operand into panels, term by term, as the microkernels read them.
 //!
 //! Element (row, term) lies at `rows[row] + terms[term]`. A panel has `width` rows: its element (row, term) goes to
-//! `term · width + row`. Rows that are missing from the last panel become zeros.
+//! `term · width + row`. What stands in rows that are missing from the last panel is some number of no meaning.
 
 use super::real::{Element, same};
 use crate::simd::Level;
@@ -53,6 +53,44 @@ pub unsafe fn scalar<S: Element>(data: *const S, panel: &[isize], term: isize, w
         }
         for i in panel.len()..width {
             *out.add(i) = super::Real::ZERO;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_width_and_pattern_packs_the_same_at_every_level() {
+        let data: Vec<f32> = (0..6000).map(|i| i as f32).collect();
+        let patterns: [fn(isize) -> isize; 6] =
+            [|i| i, |i| i * 31, |i| i / 9 * 13 + i % 9, |i| i / 3 * 60 + i % 3, |i| -i, |_| 5];
+        let count = 61;
+        for (rows, terms) in patterns.iter().flat_map(|r| patterns.iter().map(move |t| (r, t))) {
+            let rows: Vec<isize> = (0..43).map(rows).collect();
+            let terms: Vec<isize> = (0..count).map(terms).collect();
+            // SAFETY: offsets are between −105 and 3300.
+            let middle = unsafe { data.as_ptr().add(1500) };
+            for width in 1..=32usize {
+                let panels = rows.len().div_ceil(width);
+                for level in Level::available() {
+                    let mut out = vec![f32::NAN; panels * width * terms.len() + SLACK];
+                    // SAFETY: as above; the room is as large as `pack` wants it.
+                    unsafe { pack(level, middle, &rows, &terms, width, out.as_mut_ptr()) };
+                    for (i, &row) in rows.iter().enumerate() {
+                        for (k, &term) in terms.iter().enumerate() {
+                            let found = out[(i / width * terms.len() + k) * width + i % width];
+                            assert_eq!(
+                                found,
+                                (1500 + row + term) as f32,
+                                "width {width}, row {i}, term {k}, {level:?}"
+                            );
+                        }
+                    }
+                    assert!(out[..panels * width * terms.len()].iter().all(|x| !x.is_nan()));
+                }
+            }
         }
     }
 }

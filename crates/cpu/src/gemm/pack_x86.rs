@@ -3,12 +3,11 @@
 use super::pack::scalar;
 use std::arch::x86_64::*;
 
-/// Vectors of eight that a panel is copied with: from `source`, to `target` within the panel.
+/// A vector of eight that a panel is copied with: from `source`, to `target` within the panel.
 #[derive(Clone, Copy)]
 struct Piece {
     target: usize,
     source: isize,
-    length: usize,
 }
 
 const WIDEST: usize = 32;
@@ -21,7 +20,7 @@ fn pieces(panel: &[isize], out: &mut [Piece; WIDEST]) -> usize {
         while length < 8 && i + length < panel.len() && panel[i + length] == panel[i] + length as isize {
             length += 1;
         }
-        out[count] = Piece { target: i, source: panel[i], length };
+        out[count] = Piece { target: i, source: panel[i] };
         (count, i) = (count + 1, i + length);
     }
     count
@@ -49,7 +48,7 @@ pub unsafe fn pack(data: *const f32, rows: &[isize], terms: &[isize], width: usi
     let together = if terms.len() < TOGETHER { 1 } else { (TOGETHER / width).clamp(1, GROUP) };
     let (panels, distance) = (rows.len().div_ceil(width), width * terms.len());
     let panel = |p: usize| &rows[p * width..rows.len().min((p + 1) * width)];
-    let mut found = [Piece { target: 0, source: 0, length: 0 }; WIDEST];
+    let mut found = [Piece { target: 0, source: 0 }; WIDEST];
     let mut p = 0;
     while p < panels {
         // SAFETY: panel `p` of the caller's room.
