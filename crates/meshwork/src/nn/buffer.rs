@@ -24,12 +24,7 @@ impl Buffer {
     pub fn new(value: &Tensor) -> Buffer {
         let initial = value.to_bytes();
         let own = Tensor::from_bytes(&initial, value.dtype(), value.shape());
-        let inner = Inner {
-            shape: value.shape().to_vec(),
-            dtype: value.dtype(),
-            initial,
-            value: Mutex::new(own),
-        };
+        let inner = Inner { shape: value.shape().to_vec(), dtype: value.dtype(), initial, value: Mutex::new(own) };
         Buffer { inner: Arc::new(inner) }
     }
 
