@@ -1,9 +1,10 @@
 //! From a struct to its implementation of `Module`.
 
 use crate::field::{Visited, visited};
-use proc_macro2::{Ident, TokenStream, TokenTree};
-use quote::{ToTokens, quote};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use quote::{ToTokens, quote, quote_spanned};
 use std::collections::HashMap;
+use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, GenericParam, Result, parse_quote};
 
 /// The `impl` block.
@@ -46,7 +47,9 @@ pub fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let (of, arguments, conditions) = generics.split_for_impl();
     let visits = all.iter().map(|field| {
         let (member, name) = (&field.member, &field.name);
-        quote!(visitor.field(#name, &self.#member);)
+        // A type that is no module is reported where the field says it.
+        let span = field.ty.span().resolved_at(Span::call_site());
+        quote_spanned!(span=> visitor.field(#name, &self.#member);)
     });
     // A struct without fields to visit does not use its visitor.
     let unused = all.is_empty().then(|| quote!(let _ = visitor;));

@@ -10,16 +10,23 @@ static ALONE: Mutex<()> = Mutex::new(());
 #[derive(Module)]
 struct Mlp {
     fc1: Linear,
+    norm: Option<BatchNorm1d>,
+    dropout: Dropout,
     fc2: Linear,
 }
 
 impl Mlp {
-    fn new() -> Mlp {
-        Mlp { fc1: Linear::new(6, 5), fc2: Linear::new(5, 3) }
+    fn new(norm: bool) -> Mlp {
+        let norm = norm.then(|| BatchNorm1d::new(5));
+        Mlp { fc1: Linear::new(6, 5), norm, dropout: Dropout::new(0.1), fc2: Linear::new(5, 3) }
     }
 
     fn forward(&self, x: &Tensor) -> Tensor {
-        self.fc2.forward(&self.fc1.forward(x).tanh())
+        let mut x = self.fc1.forward(x);
+        if let Some(norm) = &self.norm {
+            x = norm.forward(&x);
+        }
+        self.fc2.forward(&self.dropout.forward(&x.tanh()))
     }
 }
 
@@ -28,7 +35,8 @@ fn batch(step: usize) -> (Tensor, Tensor) {
     (Tensor::from_slice(&x, &[4, 6]), Tensor::from_slice(&[0i64, 2, 1, 0], &[4]))
 }
 
-fn steps_of(optimizer: &mut dyn Optimizer, model: &Mlp) {
+fn check(optimizer: &mut dyn Optimizer, model: &Mlp) {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let mut compiled = Vec::new();
     for step in 0..4 {
         let before = compile_count();
@@ -38,7 +46,6 @@ fn steps_of(optimizer: &mut dyn Optimizer, model: &Mlp) {
             let loss = model.forward(&x).cross_entropy(&target);
             optimizer.step(model.gradients(&loss));
         }
-        synchronize();
         compiled.push(compile_count() - before);
         let program = last_program().expect("a step has run");
         let large = program.outputs.iter().filter(|o| o.ty.shape.rank() > 0);
@@ -50,12 +57,59 @@ fn steps_of(optimizer: &mut dyn Optimizer, model: &Mlp) {
     assert!(compiled[0] <= 1);
 }
 
+fn model() -> Mlp {
+    let model = Mlp::new(false);
+    model.init(1);
+    model
+}
+
 #[test]
 fn sgd() {
-    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
-    let model = Mlp::new();
-    model.init(1);
-    steps_of(&mut optim::Sgd::new(&model, optim::SgdOptions::new(0.1)), &model);
+    let model = model();
+    check(&mut optim::Sgd::new(&model, optim::SgdOptions::new(0.1)), &model);
     let options = optim::SgdOptions { momentum: 0.9, weight_decay: 0.1, dampening: 0.5, ..optim::SgdOptions::new(0.1) };
-    steps_of(&mut optim::Sgd::new(&model, options), &model);
+    check(&mut optim::Sgd::new(&model, options), &model);
+}
+
+#[test]
+fn adam() {
+    let model = model();
+    check(&mut optim::Adam::new(&model, optim::AdamOptions::default()), &model);
+    check(&mut optim::AdamW::new(&model, optim::AdamWOptions::default()), &model);
+}
+
+#[test]
+fn others() {
+    let model = model();
+    let options = optim::RmsPropOptions { momentum: 0.5, centered: true, ..optim::RmsPropOptions::default() };
+    check(&mut optim::RmsProp::new(&model, options), &model);
+    check(&mut optim::Adagrad::new(&model, optim::AdagradOptions::default()), &model);
+}
+
+#[test]
+fn batch_norm() {
+    let model = Mlp::new(true);
+    model.init(1);
+    check(&mut optim::Sgd::new(&model, optim::SgdOptions::new(0.1)), &model);
+}
+
+#[test]
+fn without_init() {
+    let model = Mlp::new(true);
+    check(&mut optim::Sgd::new(&model, optim::SgdOptions::new(0.1)), &model);
+}
+
+#[test]
+fn clipped() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let model = model();
+    let mut optimizer = optim::Sgd::new(&model, optim::SgdOptions::new(0.1));
+    for step in 0..3 {
+        let (x, target) = batch(step);
+        let mut gradients = model.gradients(&model.forward(&x).cross_entropy(&target));
+        let before = compile_count();
+        gradients.clip_by_global_norm(0.01);
+        optimizer.step(gradients);
+        assert!(step == 0 || compile_count() == before);
+    }
 }

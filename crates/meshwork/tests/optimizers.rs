@@ -155,7 +155,7 @@ fn groups_have_their_own_options() {
 
     let ones = model.parameters().into_iter().map(|p| (p.clone(), p.value().ones_like()));
     sgd.step(ones.collect());
-    let expected: Vec<f32> = before[0].1.to_vec::<f32>().iter().map(|w| w + (1.0 + w * 0.1) * -1.0).collect();
+    let expected: Vec<f32> = before[0].1.to_vec::<f32>().iter().map(|w| w - (1.0 + w * 0.1)).collect();
     assert_eq!(model.weight.value().to_vec::<f32>(), expected);
     let expected: Vec<f32> = before[1].1.to_vec::<f32>().iter().map(|b| b - 0.5).collect();
     assert_eq!(model.state()[1].1.to_vec::<f32>(), expected);

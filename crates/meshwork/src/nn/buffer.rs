@@ -15,19 +15,16 @@ pub struct Buffer {
 struct Inner {
     shape: Vec<usize>,
     dtype: DType,
-    initial: Tensor,
+    initial: Vec<u8>,
     value: Mutex<Tensor>,
 }
 
 impl Buffer {
-    /// A buffer that begins with these values.
+    /// A buffer that begins with these values, which are read at once.
     pub fn new(value: &Tensor) -> Buffer {
-        let inner = Inner {
-            shape: value.shape().to_vec(),
-            dtype: value.dtype(),
-            initial: value.clone().into_leaf(false),
-            value: Mutex::new(value.clone().into_leaf(false)),
-        };
+        let initial = value.to_bytes();
+        let own = Tensor::from_bytes(&initial, value.dtype(), value.shape());
+        let inner = Inner { shape: value.shape().to_vec(), dtype: value.dtype(), initial, value: Mutex::new(own) };
         Buffer { inner: Arc::new(inner) }
     }
 
@@ -64,7 +61,7 @@ impl Buffer {
 
     /// Goes back to the first value.
     pub fn reset(&self) {
-        *self.lock() = self.inner.initial.clone().into_leaf(false);
+        *self.lock() = Tensor::from_bytes(&self.inner.initial, self.dtype(), self.shape());
     }
 
     pub(crate) fn address(&self) -> usize {

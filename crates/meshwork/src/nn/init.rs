@@ -113,7 +113,7 @@ impl Init {
         let spread = |low: f64, high: f64, key| keyed(Distribution::Uniform, shape, wide, key) * (high - low) + low;
         let values = match &self.kind {
             Kind::Constant(value) => full(shape, *value, wide),
-            Kind::Given(value) => value.clone(),
+            Kind::Given(value) => value.detach(),
             Kind::Uniform(low, high) => spread(*low, *high, key()),
             Kind::Normal(std) => keyed(Distribution::Normal, shape, wide, key()) * *std,
             Kind::Fan { fan, scale, uniform } => {

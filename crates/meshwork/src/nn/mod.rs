@@ -1,4 +1,25 @@
 //! Layers and the trait that binds them: parameters under the names that PyTorch gives them.
+//!
+//! ```
+//! use meshwork::prelude::*;
+//!
+//! #[derive(Module)]
+//! struct Classifier {
+//!     fc1: Linear,
+//!     dropout: Dropout,
+//!     fc2: Linear,
+//! }
+//!
+//! impl Classifier {
+//!     fn forward(&self, x: &Tensor) -> Tensor {
+//!         self.fc2.forward(&self.dropout.forward(&self.fc1.forward(x).relu()))
+//!     }
+//! }
+//!
+//! let model = Classifier { fc1: Linear::new(64, 32), dropout: Dropout::new(0.1), fc2: Linear::new(32, 10) };
+//! model.init(0);
+//! assert_eq!(model.state()[0].0, "fc1.weight");
+//! ```
 
 mod activation;
 mod batch_norm;
