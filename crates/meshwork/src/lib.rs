@@ -13,3 +13,11 @@ pub use meshwork_graph as graph;
 pub use meshwork_graph::{DType, Scalar, Shape};
 pub use meshwork_runtime::{Device, DeviceError, MemoryStats};
 pub use tensor::{Tensor, grad, manual_seed, no_grad, synchronize};
+
+/// Sets the number of threads that the CPU device's kernels use. Results do not depend on it, speed does.
+///
+/// # Errors
+/// When the number is 0 or absurdly large.
+pub fn set_num_threads(threads: usize) -> Result<(), DeviceError> {
+    Device::cpu(0)?.set_num_threads(threads)
+}
