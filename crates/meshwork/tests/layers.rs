@@ -160,6 +160,11 @@ fn losses_are_their_functions() {
     let loss = CrossEntropyLoss::default().forward(&logits, &classes);
     assert_eq!(loss.item(), logits.cross_entropy(&classes).item());
     assert_eq!(MseLoss::default().forward(&logits, &logits).item(), 0.0);
+
+    let weight = Parameter::from_tensor(&Tensor::from_slice(&[1f32, 3.0], &[2]));
+    let loss = MseLoss::default().forward(&weight.value(), &Tensor::from_slice(&[0f32, 1.0], &[2]));
+    let gradients = weight.gradients(&loss);
+    assert_eq!(gradients.get(&weight).expect("the loss depends on it").to_vec::<f32>(), [1.0, 2.0]);
 }
 
 #[test]

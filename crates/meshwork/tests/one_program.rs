@@ -36,7 +36,6 @@ fn batch(step: usize) -> (Tensor, Tensor) {
 }
 
 fn check(optimizer: &mut dyn Optimizer, model: &Mlp) {
-    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let mut compiled = Vec::new();
     for step in 0..4 {
         let before = compile_count();
@@ -65,6 +64,7 @@ fn model() -> Mlp {
 
 #[test]
 fn sgd() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let model = model();
     check(&mut optim::Sgd::new(&model, optim::SgdOptions::new(0.1)), &model);
     let options = optim::SgdOptions { momentum: 0.9, weight_decay: 0.1, dampening: 0.5, ..optim::SgdOptions::new(0.1) };
@@ -73,6 +73,7 @@ fn sgd() {
 
 #[test]
 fn adam() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let model = model();
     check(&mut optim::Adam::new(&model, optim::AdamOptions::default()), &model);
     check(&mut optim::AdamW::new(&model, optim::AdamWOptions::default()), &model);
@@ -80,6 +81,7 @@ fn adam() {
 
 #[test]
 fn others() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let model = model();
     let options = optim::RmsPropOptions { momentum: 0.5, centered: true, ..optim::RmsPropOptions::default() };
     check(&mut optim::RmsProp::new(&model, options), &model);
@@ -88,6 +90,7 @@ fn others() {
 
 #[test]
 fn batch_norm() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let model = Mlp::new(true);
     model.init(1);
     check(&mut optim::Sgd::new(&model, optim::SgdOptions::new(0.1)), &model);
@@ -95,6 +98,7 @@ fn batch_norm() {
 
 #[test]
 fn without_init() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let model = Mlp::new(true);
     check(&mut optim::Sgd::new(&model, optim::SgdOptions::new(0.1)), &model);
 }

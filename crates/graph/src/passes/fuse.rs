@@ -99,6 +99,10 @@ fn region(rewrite: &Rewrite, members: &[NodeId]) -> Node {
             }
         }
     }
+    if inputs.is_empty() {
+        // A region of constants alone reads one of them, so that its shape is known.
+        inputs.push(graph.node(members[0]).inputs[0]);
+    }
     let mut registers: HashMap<NodeId, u16> = inputs.iter().enumerate().map(|(i, &x)| (x, i as u16)).collect();
     let mut constants: HashMap<(Scalar, crate::dtype::DType), u16> = HashMap::new();
     let mut code: Vec<Instr> = Vec::new();
