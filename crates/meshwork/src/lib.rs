@@ -3,12 +3,14 @@
 
 extern crate self as meshwork;
 
+pub mod checkpoint;
 mod inspect;
 pub mod nn;
 pub mod optim;
 pub mod prelude;
 pub mod tensor;
 
+pub use meshwork_data as data;
 pub use meshwork_graph as graph;
 pub use meshwork_graph::{DType, Scalar, Shape};
 pub use meshwork_runtime::{Device, DeviceError, MemoryStats};

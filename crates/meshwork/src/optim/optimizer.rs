@@ -29,3 +29,29 @@ pub trait Optimizer {
     /// When the state is of another kind of optimizer, or does not fit the parameters. Nothing is changed then.
     fn load_state(&mut self, state: OptimizerState) -> Result<(), OptimizerStateError>;
 }
+
+impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
+    fn step(&mut self, gradients: Gradients) {
+        (**self).step(gradients);
+    }
+
+    fn lr(&self) -> f64 {
+        (**self).lr()
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        (**self).set_lr(lr);
+    }
+
+    fn steps(&self) -> u64 {
+        (**self).steps()
+    }
+
+    fn state(&self) -> OptimizerState {
+        (**self).state()
+    }
+
+    fn load_state(&mut self, state: OptimizerState) -> Result<(), OptimizerStateError> {
+        (**self).load_state(state)
+    }
+}
