@@ -9,6 +9,7 @@ pub mod nn;
 pub mod optim;
 pub mod prelude;
 pub mod tensor;
+pub mod train;
 
 pub use meshwork_data as data;
 pub use meshwork_graph as graph;

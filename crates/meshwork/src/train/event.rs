@@ -1,0 +1,61 @@
+//! What a trainer tells while it runs.
+
+use std::path::Path;
+
+/// Something happened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A step is done and its loss has been read, which happens while the next one is computed.
+    Step(StepDone),
+    /// An epoch is done and the test set has been gone through.
+    Epoch(EpochDone),
+    /// A checkpoint has been saved.
+    Saved {
+        /// Steps done.
+        step: u64,
+        /// The checkpoint's folder.
+        folder: &'a Path,
+    },
+}
+
+/// A step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepDone {
+    /// Its number, from 1 over the whole run.
+    pub step: u64,
+    /// The number of its epoch, from 1.
+    pub epoch: u64,
+    /// Mean loss of its samples, before the update.
+    pub loss: f32,
+    /// Learning rate of its update.
+    pub lr: f64,
+    /// Number of its samples.
+    pub samples: usize,
+    /// Samples a second since the step before.
+    pub samples_per_second: f64,
+}
+
+/// An epoch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EpochDone {
+    /// Its number, from 1.
+    pub epoch: u64,
+    /// Steps done since the beginning of the run.
+    pub step: u64,
+    /// Mean loss of its samples, each before the update of its step.
+    pub train_loss: f64,
+    /// Part of the test set that is classified correctly, 0 to 1.
+    pub test_accuracy: f64,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// Steps done since the beginning of the run.
+    pub step: u64,
+    /// Part of the test set that is classified correctly, 0 to 1; `None` when the run was interrupted.
+    pub test_accuracy: Option<f64>,
+    /// Whether somebody set [`super::TrainSettings::stop`].
+    pub interrupted: bool,
+}

@@ -1,0 +1,34 @@
+//! Training classifiers: a [`Trainer`] that owns the loop, and models to begin with.
+//!
+//! ```no_run
+//! use meshwork::nn::Module;
+//! use meshwork::optim::{Adam, AdamOptions, Constant};
+//! use meshwork::train::{Event, LeNet, TrainSettings, Trainer};
+//!
+//! let model = LeNet::new();
+//! model.init(0);
+//! let optimizer = Adam::new(&model, AdamOptions::default());
+//! let data = meshwork::data::open("digits")?;
+//! let mut trainer = Trainer::new(model, optimizer, Constant { lr: 1e-3 }, data, TrainSettings::default());
+//! trainer.run(&mut |event| {
+//!     if let Event::Epoch(epoch) = event {
+//!         println!("epoch {}: {:.1} %", epoch.epoch, 100.0 * epoch.test_accuracy);
+//!     }
+//! })?;
+//! # Ok::<(), meshwork::train::TrainError>(())
+//! ```
+
+mod error;
+mod evaluate;
+mod event;
+mod late;
+mod models;
+mod settings;
+mod trainer;
+
+pub use error::TrainError;
+pub use evaluate::evaluate;
+pub use event::{EpochDone, Event, Outcome, StepDone};
+pub use models::{BuiltIn, LeNet, Mlp};
+pub use settings::{Length, Saving, TrainSettings};
+pub use trainer::Trainer;

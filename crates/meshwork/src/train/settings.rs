@@ -1,0 +1,72 @@
+//! What a training run does, apart from model, optimizer, schedule and data.
+
+use crate::checkpoint::Folder;
+use meshwork_data::Order;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Settings of a [`super::Trainer`].
+#[derive(Clone, Debug)]
+pub struct TrainSettings {
+    /// The model's name in checkpoints. Default `model`.
+    pub model: String,
+    /// Samples of a batch; the last one of an epoch may have fewer. Default 64.
+    pub batch_size: usize,
+    /// The order of the samples. Default shuffled with seed 0.
+    pub order: Order,
+    /// When the run ends. Default after 10 epochs.
+    pub length: Length,
+    /// The seed, for checkpoints: the model is initialised by whoever makes it. Default 0.
+    pub seed: u64,
+    /// Where and how often to save. Default not at all.
+    pub saving: Option<Saving>,
+    /// Samples of a batch of the test set. Does not change the result. Default 256.
+    pub test_batch_size: usize,
+    /// The run finishes its step and ends when somebody sets this.
+    pub stop: Arc<AtomicBool>,
+    /// Text kept in checkpoints, for whoever resumes.
+    pub recorded: BTreeMap<String, String>,
+}
+
+impl Default for TrainSettings {
+    fn default() -> Self {
+        TrainSettings {
+            model: "model".to_string(),
+            batch_size: 64,
+            order: Order::Shuffled { seed: 0 },
+            length: Length { epochs: Some(10), steps: None },
+            seed: 0,
+            saving: None,
+            test_batch_size: 256,
+            stop: Arc::default(),
+            recorded: BTreeMap::new(),
+        }
+    }
+}
+
+/// When a run ends: at the first of these, counted from its very beginning. Without both it never does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Length {
+    /// After so many epochs.
+    pub epochs: Option<u64>,
+    /// After so many steps.
+    pub steps: Option<u64>,
+}
+
+impl Length {
+    /// The number of steps for epochs of so many batches.
+    pub fn total_steps(&self, batches_per_epoch: u64) -> Option<u64> {
+        let by_epochs = self.epochs.map(|epochs| epochs.saturating_mul(batches_per_epoch));
+        by_epochs.into_iter().chain(self.steps).min()
+    }
+}
+
+/// Where and how often to save.
+#[derive(Clone, Debug)]
+pub struct Saving {
+    /// The folder of the run.
+    pub folder: Folder,
+    /// After every so many steps; `None` for after every epoch. The end of the run is always saved.
+    pub every: Option<u64>,
+}

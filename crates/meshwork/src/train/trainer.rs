@@ -1,0 +1,223 @@
+//! The training loop.
+
+use super::late::LateLoss;
+use super::{EpochDone, Event, Outcome, Saving, StepDone, TrainError, TrainSettings, evaluate};
+use crate::Tensor;
+use crate::checkpoint::{Checkpoint, CheckpointError, LossSum, TrainingState};
+use crate::nn::Layer;
+use crate::optim::{Optimizer, Schedule};
+use crate::tensor::set_random_step;
+use meshwork_data::{Batch, Column, DataPair, Loader, LoaderOptions, Position};
+use std::sync::atomic::Ordering;
+
+/// Trains a classifier: a model whose output are logits `[N, C]`, with the mean cross entropy of each batch as loss.
+///
+/// The first field of the data is the model's input, the field `label` (i64) the class. A run depends on model,
+/// optimizer, schedule, data and settings alone: resumed from any checkpoint it goes on with the same bits.
+pub struct Trainer<M> {
+    model: M,
+    optimizer: Box<dyn Optimizer>,
+    schedule: Box<dyn Schedule>,
+    data: DataPair,
+    settings: TrainSettings,
+    step: u64,
+    position: Position,
+    epoch_loss: LossSum,
+}
+
+impl<M: Layer> Trainer<M> {
+    /// A run at its beginning.
+    pub fn new(
+        model: M,
+        optimizer: impl Optimizer + 'static,
+        schedule: impl Schedule + 'static,
+        data: DataPair,
+        settings: TrainSettings,
+    ) -> Trainer<M> {
+        Trainer {
+            model,
+            optimizer: Box::new(optimizer),
+            schedule: Box::new(schedule),
+            data,
+            settings,
+            step: 0,
+            position: Position::default(),
+            epoch_loss: LossSum::default(),
+        }
+    }
+
+    /// The model.
+    pub fn model(&self) -> &M {
+        &self.model
+    }
+
+    /// Steps done since the beginning of the run.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Epochs finished since the beginning of the run.
+    pub fn epoch(&self) -> u64 {
+        self.position.epoch
+    }
+
+    /// Goes to where a saved run stood.
+    ///
+    /// # Errors
+    /// When the checkpoint is of another model, optimizer or seed.
+    pub fn resume(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
+        let state = checkpoint.state();
+        let other = |what, saved: &dyn std::fmt::Display, own: &dyn std::fmt::Display| {
+            let problem = format!("the run that was saved has the {what} {saved}, this one {own}; resume with {saved}");
+            Err(CheckpointError::OtherRun { path: checkpoint.folder().to_owned(), problem }.into())
+        };
+        if state.model != self.settings.model {
+            return other("model", &state.model, &self.settings.model);
+        }
+        if state.seed != self.settings.seed {
+            return other("seed", &state.seed, &self.settings.seed);
+        }
+        checkpoint.load_model(&self.model)?;
+        checkpoint.load_optimizer(&mut *self.optimizer)?;
+        (self.step, self.position, self.epoch_loss) = (state.step, state.position, state.epoch_loss);
+        Ok(())
+    }
+
+    /// Trains up to the end that the settings name.
+    ///
+    /// # Errors
+    /// Data that cannot be read, checkpoints that cannot be written.
+    pub fn run(&mut self, observer: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, TrainError> {
+        let mut loader = self.loader()?;
+        let mut late = LateLoss::new();
+        let mut accuracy = None;
+        let mut interrupted = false;
+        self.model.train();
+        set_random_step(self.step);
+        while !interrupted && !self.is_finished() {
+            let batch = loader.next().expect("the loader's sequence has no end")?;
+            let (loss, step) = self.train(&batch);
+            if let Some(before) = late.exchange(loss, step) {
+                self.settle(before, observer);
+            }
+            accuracy = None;
+            let finished = self.is_finished();
+            interrupted = !finished && self.settings.stop.load(Ordering::Relaxed);
+            let ends = finished || interrupted;
+            if batch.is_last() || ends || self.is_time_to_save(&batch) {
+                let last = late.settle().expect("a step has just been handed over");
+                self.settle(last, observer);
+            }
+            if batch.is_last() {
+                accuracy = Some(self.finish_epoch(observer)?);
+                late.restart_clock();
+            }
+            if ends || self.is_time_to_save(&batch) {
+                self.save(observer)?;
+                late.restart_clock();
+            }
+        }
+        let test_accuracy = match accuracy {
+            _ if interrupted => None,
+            Some(accuracy) => Some(accuracy),
+            None => Some(self.evaluate()?),
+        };
+        Ok(Outcome { step: self.step, test_accuracy, interrupted })
+    }
+
+    /// One step: forward, loss, gradients, update. Only hands it over to the device.
+    fn train(&mut self, batch: &Batch) -> (Tensor, StepDone) {
+        let lr = self.schedule.lr(self.step);
+        self.optimizer.set_lr(lr);
+
+        let logits = self.model.forward(&inputs(batch));
+        let loss = logits.cross_entropy(&labels(batch));
+        let gradients = self.model.gradients(&loss);
+        self.optimizer.step(gradients);
+
+        self.step += 1;
+        self.position = batch.next_position();
+        let (step, epoch, samples) = (self.step, batch.epoch() + 1, batch.len());
+        (loss, StepDone { step, epoch, lr, samples, loss: f32::NAN, samples_per_second: 0.0 })
+    }
+
+    /// Part of the test set that is classified correctly.
+    ///
+    /// # Errors
+    /// Samples that cannot be read.
+    pub fn evaluate(&self) -> Result<f64, TrainError> {
+        evaluate(&self.model, &self.data.test, self.settings.test_batch_size)
+    }
+
+    fn loader(&self) -> Result<Loader, TrainError> {
+        let has_labels = self.data.train.fields().iter().any(|field| field.name == "label");
+        if !has_labels {
+            return Err(TrainError::Misfit(format!("the data {:?} has no field \"label\"", self.data.name)));
+        }
+        let TrainSettings { batch_size, order, .. } = self.settings;
+        let options = LoaderOptions { batch_size, order, ..LoaderOptions::default() };
+        Ok(Loader::from_position(self.data.train.clone(), options, self.position)?)
+    }
+
+    fn is_finished(&self) -> bool {
+        let super::Length { epochs, steps } = self.settings.length;
+        epochs.is_some_and(|n| self.position.epoch >= n) || steps.is_some_and(|n| self.step >= n)
+    }
+
+    /// Whether the settings ask for a checkpoint after the batch that has just been trained.
+    fn is_time_to_save(&self, batch: &Batch) -> bool {
+        match &self.settings.saving {
+            Some(Saving { every: Some(every), .. }) => self.step.is_multiple_of(*every),
+            Some(Saving { every: None, .. }) => batch.is_last(),
+            None => false,
+        }
+    }
+
+    /// A step's loss is known.
+    fn settle(&mut self, step: StepDone, observer: &mut dyn FnMut(Event<'_>)) {
+        self.epoch_loss.add(step.loss, step.samples as u64);
+        observer(Event::Step(step));
+    }
+
+    fn finish_epoch(&mut self, observer: &mut dyn FnMut(Event<'_>)) -> Result<f64, TrainError> {
+        let test_accuracy = self.evaluate()?;
+        let train_loss = std::mem::take(&mut self.epoch_loss).mean();
+        observer(Event::Epoch(EpochDone { epoch: self.position.epoch, step: self.step, train_loss, test_accuracy }));
+        Ok(test_accuracy)
+    }
+
+    fn save(&self, observer: &mut dyn FnMut(Event<'_>)) -> Result<(), TrainError> {
+        let Some(Saving { folder, .. }) = &self.settings.saving else { return Ok(()) };
+        let state = TrainingState {
+            model: self.settings.model.clone(),
+            step: self.step,
+            position: self.position,
+            seed: self.settings.seed,
+            epoch_loss: self.epoch_loss,
+            settings: self.settings.recorded.clone(),
+        };
+        let saved = folder.save(&state, &self.model.state(), &self.optimizer.state())?;
+        observer(Event::Saved { step: self.step, folder: &saved });
+        Ok(())
+    }
+}
+
+/// The first field of a batch.
+pub(super) fn inputs(batch: &Batch) -> Tensor {
+    tensor(batch, &batch.fields()[0].name)
+}
+
+/// The field `label`.
+pub(super) fn labels(batch: &Batch) -> Tensor {
+    tensor(batch, "label")
+}
+
+fn tensor(batch: &Batch, name: &str) -> Tensor {
+    let shape = batch.shape(name);
+    match batch.column(name) {
+        Some(Column::F32(values)) => Tensor::from_slice(values, &shape),
+        Some(Column::I64(values)) => Tensor::from_slice(values, &shape),
+        Some(Column::U8(values)) => Tensor::from_slice(values, &shape),
+        None => unreachable!("the shape of the field was found"),
+    }
+}

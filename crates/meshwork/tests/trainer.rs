@@ -1,0 +1,169 @@
+//! The trainer: events, resuming in the middle of epochs, partial batches, dropout, layouts.
+
+use meshwork::checkpoint::Folder;
+use meshwork::data::{ArrayDataset, DataPair, Dataset, Order};
+use meshwork::nn::{Dropout, Layer, Linear, Module};
+use meshwork::optim::{Adam, AdamOptions, Cosine};
+use meshwork::train::{Event, Length, Mlp, Saving, TrainError, TrainSettings, Trainer};
+use meshwork::{Device, Tensor};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A model with random sites.
+#[derive(Debug, Module)]
+struct Small {
+    fc1: Linear,
+    dropout: Dropout,
+    fc2: Linear,
+}
+
+impl Layer for Small {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        self.fc2.forward(&self.dropout.forward(&self.fc1.forward(x).relu()))
+    }
+}
+
+fn model() -> Small {
+    let model = Small { fc1: Linear::new(3, 16), dropout: Dropout::new(0.5), fc2: Linear::new(16, 2) };
+    model.init(5);
+    model
+}
+
+/// Points of three numbers; the class is the sign of their sum.
+fn points(count: usize) -> Arc<dyn Dataset> {
+    let values: Vec<f32> = (0..3 * count).map(|i| ((i * 7919 + 13) % 101) as f32 / 50.0 - 1.0).collect();
+    let labels: Vec<i64> = values.chunks(3).map(|p| i64::from(p.iter().sum::<f32>() > 0.0)).collect();
+    let data = ArrayDataset::new().with_field("point", [3], values).unwrap().with_field("label", [], labels).unwrap();
+    Arc::new(data.with_num_classes(2).unwrap())
+}
+
+fn data() -> DataPair {
+    DataPair { name: "points".into(), origin: "made up".into(), train: points(50), test: points(33) }
+}
+
+fn settings(steps: u64) -> TrainSettings {
+    TrainSettings {
+        batch_size: 8,
+        order: Order::Shuffled { seed: 5 },
+        length: Length { epochs: None, steps: Some(steps) },
+        test_batch_size: 10,
+        ..TrainSettings::default()
+    }
+}
+
+fn trainer(settings: TrainSettings) -> Trainer<Small> {
+    let model = model();
+    let optimizer = Adam::new(&model, AdamOptions::default());
+    let schedule = Cosine { lr: 0.01, period: 20, eta_min: 0.0 };
+    Trainer::new(model, optimizer, schedule, data(), settings)
+}
+
+/// Everything that a run tells, as text, and its weights.
+fn run(mut trainer: Trainer<Small>) -> (Vec<String>, Vec<Vec<f32>>) {
+    let mut told = Vec::new();
+    trainer
+        .run(&mut |event| match event {
+            Event::Step(s) => told.push(format!("step {} {} {} {} {}", s.step, s.epoch, s.loss, s.lr, s.samples)),
+            Event::Epoch(e) => told.push(format!("epoch {} {} {} {}", e.epoch, e.step, e.train_loss, e.test_accuracy)),
+            _ => {}
+        })
+        .unwrap();
+    (told, trainer.model().state().into_iter().map(|(_, t)| t.to_vec()).collect())
+}
+
+#[test]
+fn every_step_and_epoch_is_told_once_in_order() {
+    let (told, _) = run(trainer(settings(16)));
+    let kinds: Vec<&str> = told.iter().map(|line| line.split(' ').next().unwrap()).collect();
+    let epoch = ["step", "step", "step", "step", "step", "step", "step", "epoch"];
+    assert_eq!(kinds, [&epoch[..], &epoch[..], &["step", "step"]].concat());
+    assert!(told[6].starts_with("step 7 1 ") && told[6].ends_with(" 2"), "the last batch is partial: {}", told[6]);
+    assert!(told[7].starts_with("epoch 1 7 "), "{}", told[7]);
+    assert!(told[8].starts_with("step 8 2 "), "{}", told[8]);
+}
+
+#[test]
+fn a_run_resumed_after_any_step_goes_on_with_the_same_bits() {
+    let whole = run(trainer(settings(16)));
+    for stop in 1..16 {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = Folder::new(folder.path().join("run"));
+        let saving = Some(Saving { folder: folder.clone(), every: None });
+        let (mut told, _) = run(trainer(TrainSettings { saving, ..settings(stop) }));
+        let mut resumed = trainer(settings(16));
+        resumed.resume(&folder.load().unwrap()).unwrap();
+        assert_eq!(resumed.step(), stop);
+        let (rest, weights) = run(resumed);
+        told.extend(rest);
+        assert!((told, weights) == whole, "stopped after step {stop}");
+    }
+}
+
+#[test]
+fn threads_and_saving_change_nothing() {
+    let whole = run(trainer(settings(16)));
+    let folder = tempfile::tempdir().unwrap();
+    let saving = Some(Saving { folder: Folder::new(folder.path()), every: Some(3) });
+    let device = Device::cpu(0).unwrap();
+    let threads = device.num_threads();
+    device.set_num_threads(threads + 2).unwrap();
+    let again = run(trainer(TrainSettings { saving, test_batch_size: 33, ..settings(16) }));
+    device.set_num_threads(threads).unwrap();
+    assert!(whole == again);
+}
+
+#[test]
+fn an_interrupted_run_finishes_its_step_and_saves() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new(folder.path());
+    let stop = Arc::new(AtomicBool::new(false));
+    let saving = Some(Saving { folder: folder.clone(), every: None });
+    let mut trainer = trainer(TrainSettings { saving, stop: stop.clone(), ..settings(1000) });
+    let mut steps = 0;
+    let outcome = trainer.run(&mut |event| {
+        if let Event::Step(step) = event {
+            steps = step.step;
+            stop.store(step.step >= 4, Ordering::Relaxed);
+        }
+    });
+    let outcome = outcome.unwrap();
+    assert!(outcome.interrupted && outcome.test_accuracy.is_none());
+    assert_eq!(outcome.step, steps, "all losses have been told");
+    assert_eq!(folder.load().unwrap().state().step, steps);
+}
+
+#[test]
+fn only_the_own_run_is_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new(folder.path());
+    let saving = Some(Saving { folder: folder.clone(), every: None });
+    run(trainer(TrainSettings { saving, ..settings(2) }));
+    let checkpoint = folder.load().unwrap();
+
+    let refused = |mut trainer: Trainer<Small>| trainer.resume(&checkpoint).unwrap_err().to_string();
+    let text = refused(trainer(TrainSettings { seed: 1, ..settings(4) }));
+    assert!(text.ends_with("the run that was saved has the seed 0, this one 1; resume with 0"), "{text}");
+    let text = refused(trainer(TrainSettings { model: "lenet".into(), ..settings(4) }));
+    assert!(text.ends_with("the run that was saved has the model model, this one lenet; resume with model"), "{text}");
+
+    let model = Mlp::new();
+    let optimizer = Adam::new(&model, AdamOptions::default());
+    let schedule = Cosine { lr: 0.01, period: 20, eta_min: 0.0 };
+    let mut other = Trainer::new(model, optimizer, schedule, data(), settings(4));
+    let text = other.resume(&checkpoint).unwrap_err().to_string();
+    assert!(text.contains("model.safetensors does not fit the model: "), "{text}");
+}
+
+#[test]
+fn data_without_labels_is_refused() {
+    let no_labels: Arc<dyn Dataset> = Arc::new(ArrayDataset::new().with_field("point", [3], vec![0.0_f32; 9]).unwrap());
+    let data = DataPair { train: no_labels.clone(), test: no_labels, ..data() };
+    let model = model();
+    let optimizer = Adam::new(&model, AdamOptions::default());
+    let schedule = Cosine { lr: 0.01, period: 20, eta_min: 0.0 };
+    let error = Trainer::new(model, optimizer, schedule, data, settings(1)).run(&mut |_| {}).unwrap_err();
+    assert!(
+        matches!(&error, TrainError::Misfit(text) if text == "the data \"points\" has no field \"label\""),
+        "{error}"
+    );
+}
