@@ -1,0 +1,145 @@
+//! Everything that can be said on the command line.
+
+use crate::values::*;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Trains neural networks on everything you have; the result does not depend on the layout.
+#[derive(Parser, Debug)]
+#[command(name = "meshwork", version, about, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Train a model
+    Train(Box<TrainArgs>),
+    /// Show the program of one training step: kernels, shapes, FLOPs, bytes, memory
+    Explain(ExplainArgs),
+    /// Show the devices
+    Devices,
+}
+
+/// Flags of `train`. A configuration file has the same names. All are optional, so that it can be told what was
+/// given and what was not.
+#[derive(Args, Clone, Debug, Default)]
+#[command(args_override_self = true, allow_negative_numbers = true)]
+pub struct TrainArgs {
+    /// The model
+    #[arg(value_enum, value_name = "MODEL")]
+    pub positional_model: Option<ModelName>,
+    /// The model, as in configuration files
+    #[arg(long, value_enum, hide = true)]
+    pub model: Option<ModelName>,
+
+    /// Data set: fashion-mnist, mnist, digits, or the path of a folder or table [default: digits]
+    #[arg(long, value_name = "NAME|PATH", value_parser = text, help_heading = "Data")]
+    pub data: Option<String>,
+    /// Samples of a batch [default: 32]
+    #[arg(long, value_name = "N", value_parser = count, help_heading = "Data")]
+    pub batch: Option<u64>,
+    /// Order of the samples [default: shuffled]
+    #[arg(long, value_enum, value_name = "ORDER", help_heading = "Data")]
+    pub order: Option<OrderName>,
+
+    /// Epochs of the whole run [default: 15]
+    #[arg(long, value_name = "N", value_parser = count, help_heading = "Training")]
+    pub epochs: Option<u64>,
+    /// Steps of the whole run; without --epochs the only limit
+    #[arg(long, value_name = "N", value_parser = count, help_heading = "Training")]
+    pub steps: Option<u64>,
+    /// Seed of everything random [default: 0]
+    #[arg(long, value_name = "N", value_parser = whole, help_heading = "Training")]
+    pub seed: Option<u64>,
+    /// Threads; the result does not depend on them [default: all cores]
+    #[arg(long, value_name = "N", value_parser = count, help_heading = "Training")]
+    pub threads: Option<u64>,
+    /// Weights to begin with
+    #[arg(long, value_name = "FILE.safetensors", value_parser = path, help_heading = "Training")]
+    pub init: Option<PathBuf>,
+
+    /// Optimizer [default: adam]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = "Optimizer")]
+    pub optimizer: Option<OptimizerName>,
+    /// Learning rate [default: adam, adamw 0.003, rmsprop 0.001, adagrad 0.01, sgd 0.1]
+    #[arg(long, value_name = "RATE", value_parser = not_negative, help_heading = "Optimizer")]
+    pub lr: Option<f64>,
+    /// Momentum (sgd, rmsprop) [default: 0]
+    #[arg(long, value_name = "X", value_parser = part, help_heading = "Optimizer")]
+    pub momentum: Option<f64>,
+    /// Nesterov's momentum (sgd)
+    #[arg(
+        long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true,
+        help_heading = "Optimizer"
+    )]
+    pub nesterov: Option<bool>,
+    /// Weight decay [default: adamw 0.01, others 0]
+    #[arg(long, value_name = "X", value_parser = not_negative, help_heading = "Optimizer")]
+    pub weight_decay: Option<f64>,
+    /// Decay of the mean of gradients (adam, adamw) [default: 0.9]
+    #[arg(long, value_name = "X", value_parser = part, help_heading = "Optimizer")]
+    pub beta1: Option<f64>,
+    /// Decay of the mean of squares (adam, adamw) [default: 0.999]
+    #[arg(long, value_name = "X", value_parser = part, help_heading = "Optimizer")]
+    pub beta2: Option<f64>,
+    /// Decay of the mean of squares (rmsprop) [default: 0.99]
+    #[arg(long, value_name = "X", value_parser = part, help_heading = "Optimizer")]
+    pub alpha: Option<f64>,
+    /// Added to denominators (all but sgd) [default: adagrad 1e-10, others 1e-8]
+    #[arg(long, value_name = "X", value_parser = not_negative, help_heading = "Optimizer")]
+    pub eps: Option<f64>,
+
+    /// How the learning rate changes [default: constant]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = "Schedule")]
+    pub schedule: Option<ScheduleName>,
+    /// Steps in which the rate first rises from 0 (not one-cycle) [default: 0]
+    #[arg(long, value_name = "STEPS", value_parser = whole, help_heading = "Schedule")]
+    pub warmup: Option<u64>,
+    /// Steps between two changes (step) [default: a third of the run]
+    #[arg(long, value_name = "STEPS", value_parser = count, help_heading = "Schedule")]
+    pub step_size: Option<u64>,
+    /// Factor of a change (step) [default: 0.1]
+    #[arg(long, value_name = "X", value_parser = positive, help_heading = "Schedule")]
+    pub gamma: Option<f64>,
+    /// Rate at the end (cosine, linear) [default: 0]
+    #[arg(long, value_name = "RATE", value_parser = not_negative, help_heading = "Schedule")]
+    pub min_lr: Option<f64>,
+
+    /// Folder for checkpoints; DIR/model.safetensors holds the newest weights
+    #[arg(long, value_name = "DIR", value_parser = path, help_heading = "Files")]
+    pub save: Option<PathBuf>,
+    /// Save every N steps [default: after every epoch]
+    #[arg(long, value_name = "N", value_parser = count, help_heading = "Files")]
+    pub save_every: Option<u64>,
+    /// Save to a folder that holds checkpoints of another run
+    #[arg(
+        long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true,
+        help_heading = "Files"
+    )]
+    pub overwrite: Option<bool>,
+    /// Go on with the run saved in DIR, with its settings, and save there
+    #[arg(long, value_name = "DIR", value_parser = path, help_heading = "Files")]
+    pub resume: Option<PathBuf>,
+    /// Write a line of JSON for every step and epoch
+    #[arg(long, value_name = "FILE.jsonl", value_parser = path, help_heading = "Files")]
+    pub log: Option<PathBuf>,
+    /// Read settings from a file; flags win
+    #[arg(long, value_name = "FILE.toml", value_parser = path, help_heading = "Files")]
+    pub config: Option<PathBuf>,
+}
+
+/// Flags of `explain`.
+#[derive(Args, Debug)]
+pub struct ExplainArgs {
+    /// The model
+    #[arg(value_enum, value_name = "MODEL")]
+    pub model: ModelName,
+    /// Samples of a batch
+    #[arg(long, value_name = "N", value_parser = count, default_value = "64")]
+    pub batch: u64,
+    /// Optimizer
+    #[arg(long, value_enum, value_name = "NAME", default_value = "adam")]
+    pub optimizer: OptimizerName,
+}

@@ -1,0 +1,55 @@
+//! The program `meshwork`: train, resume and look inside.
+
+mod args;
+mod config;
+mod devices;
+mod explain;
+mod failure;
+mod interrupt;
+mod log;
+mod mistakes;
+mod progress;
+mod recipe;
+mod settings;
+mod train;
+mod values;
+
+use args::{Cli, Command};
+use clap::{CommandFactory, FromArgMatches};
+use failure::Failure;
+use std::process::ExitCode;
+
+/// Exit code of a run that Ctrl-C ended: 128 + SIGINT, as shells have it.
+const INTERRUPTED: u8 = 130;
+
+fn main() -> ExitCode {
+    failure::one_line_panics();
+    let argv: Vec<String> = std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect();
+    match failure::catch(|| run(&argv)) {
+        Ok(code) => code,
+        Err(failure) => {
+            failure.print();
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(argv: &[String]) -> Result<ExitCode, Failure> {
+    let matches = match Cli::command().try_get_matches_from(argv) {
+        Ok(matches) => matches,
+        Err(e) if !e.use_stderr() => {
+            let _ = e.print();
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(e) => return Err(Failure::Mistake(mistakes::in_words(&e, argv))),
+    };
+    let cli = Cli::from_arg_matches(&matches).map_err(|e| Failure::Mistake(mistakes::in_words(&e, argv)))?;
+    match cli.command {
+        Command::Train(args) => train::run(args, &argv[2..]),
+        Command::Explain(args) => explain::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Devices => {
+            devices::run();
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What a person sees while a model is trained: a bar on a terminal, plain lines elsewhere.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use meshwork::train::{EpochDone, StepDone};
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// Between two plain lines of an epoch at least this much time passes.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// A progress report.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    total: Option<u64>,
+    epochs: Option<u64>,
+    last_line: Instant,
+    /// Samples and seconds of the epoch at hand.
+    speed: (usize, f64),
+}
+
+impl Progress {
+    /// A report that begins after `done` of `total` steps.
+    pub fn new(done: u64, total: Option<u64>, epochs: Option<u64>) -> Progress {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("{bar:30} step {pos}/{len}  {msg}  {eta} left")
+                .expect("the template is right");
+            let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new).with_style(style);
+            bar.set_position(done);
+            bar.reset_eta();
+            bar
+        });
+        Progress { bar, total, epochs, last_line: Instant::now(), speed: (0, 0.0) }
+    }
+
+    /// A step is done.
+    pub fn step(&mut self, step: &StepDone) {
+        self.speed.0 += step.samples;
+        self.speed.1 += step.samples as f64 / step.samples_per_second;
+        let speed = thousands(self.speed.0 as f64 / self.speed.1);
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(step.step);
+                bar.set_message(format!("epoch {}  loss {:.4}  {speed} images/s", step.epoch, step.loss));
+            }
+            None if self.last_line.elapsed() >= LINE_EVERY => {
+                let total = self.total.map(|n| format!("/{n}")).unwrap_or_default();
+                self.say(&format!("step {}{total}  loss {:.4}  {speed} images/s", step.step, step.loss));
+            }
+            None => {}
+        }
+    }
+
+    /// An epoch is done.
+    pub fn epoch(&mut self, epoch: &EpochDone) {
+        let speed = thousands(self.speed.0 as f64 / self.speed.1);
+        self.speed = (0, 0.0);
+        let of = self.epochs.map(|n| format!("/{n}")).unwrap_or_default();
+        self.say(&format!(
+            "epoch {}{of}  train loss {:.4}  test accuracy {:.1} %  {speed} images/s",
+            epoch.epoch,
+            epoch.train_loss,
+            100.0 * epoch.test_accuracy
+        ));
+    }
+
+    /// Prints a line to standard output.
+    pub fn say(&mut self, line: &str) {
+        self.last_line = Instant::now();
+        match &self.bar {
+            Some(bar) => bar.suspend(|| say(line)),
+            None => say(line),
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Prints a line to standard output. That nobody reads it is no reason to end.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// A whole number with its thousands apart.
+fn thousands(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn thousands_are_set_apart() {
+        assert_eq!([7.2, 999.0, 1000.0, 1234567.0].map(super::thousands), ["7", "999", "1,000", "1,234,567"]);
+    }
+}

@@ -1,0 +1,225 @@
+//! `meshwork train`.
+
+use crate::args::TrainArgs;
+use crate::failure::Failure;
+use crate::log::Log;
+use crate::progress::{Progress, say};
+use crate::settings::{Settings, parse, run_folder, without_effect};
+use crate::values::{ModelName, OrderName};
+use crate::{INTERRUPTED, config, interrupt, recipe};
+use meshwork::checkpoint::{Checkpoint, CheckpointError, Folder, load_module};
+use meshwork::data::{DataPair, Order, open};
+use meshwork::nn::{Layer, Module};
+use meshwork::train::{BuiltIn, Event, Length, Outcome, Saving, TrainSettings, Trainer};
+use meshwork::{Device, manual_seed};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Trains a model as the flags and the files that they name say.
+pub fn run(flags: Box<TrainArgs>, argv: &[String]) -> Result<ExitCode, Failure> {
+    let mut all = flags.config.as_deref().map(config::flags).transpose()?.unwrap_or_default();
+    all.extend_from_slice(argv);
+    let given = parse(&all)?;
+    if given.resume.is_some() && given.init.is_some() {
+        return Err(Failure::mistake("--init and --resume exclude each other: a resumed run has its weights already"));
+    }
+
+    let checkpoint = given.resume.as_ref().map(|folder| Folder::new(folder).load()).transpose().map_err(with_flag)?;
+    let (settings, notes) = match &checkpoint {
+        Some(checkpoint) => Settings::resumed(&checkpoint.state().settings, &given, &all)?,
+        None => (Settings::complete(&given)?, Vec::new()),
+    };
+    without_effect(&given, &settings).into_iter().for_each(|text| eprintln!("warning: {text}"));
+    notes.into_iter().for_each(|text| eprintln!("note: {text}"));
+
+    if let Some(threads) = given.threads {
+        let device = Device::cpu(0).expect("the first device is always there");
+        let threads = usize::try_from(threads).unwrap_or(usize::MAX);
+        device.set_num_threads(threads).map_err(|e| Failure::Mistake(format!("--threads: {e}")))?;
+    }
+    let data = open(&settings.data).map_err(|e| Failure::Mistake(format!("--data: {e}")))?;
+    let model = built_in(settings.model);
+    model.check(&data)?;
+    let folder = saving_folder(&given, checkpoint.is_some())?;
+
+    Run { given, settings, checkpoint, folder, data, model }.train()
+}
+
+/// A run that is ready to begin.
+struct Run {
+    given: TrainArgs,
+    settings: Settings,
+    checkpoint: Option<Checkpoint>,
+    folder: Option<PathBuf>,
+    data: DataPair,
+    model: BuiltIn,
+}
+
+impl Run {
+    fn train(self) -> Result<ExitCode, Failure> {
+        let model = self.initial_model()?;
+        let length = Length { epochs: self.settings.epochs, steps: self.settings.steps };
+        let batches = (self.data.train.len() as u64).div_ceil(self.settings.batch);
+        let total = length.total_steps(batches).unwrap_or(u64::MAX);
+        let optimizer = recipe::optimizer(&self.settings, &*model);
+        let schedule = recipe::schedule(&self.settings, total);
+        let parameters = model.num_parameters();
+        let train_settings = self.train_settings(length);
+        let stop = train_settings.stop.clone();
+        let mut trainer = Trainer::new(model, optimizer, schedule, self.data.clone(), train_settings);
+        if let Some(checkpoint) = &self.checkpoint {
+            trainer.resume(checkpoint)?;
+        }
+        let mut log = self.log(trainer.step(), trainer.epoch())?;
+        interrupt::watch(stop)?;
+        self.introduce(parameters, total, trainer.step());
+
+        let mut progress = Progress::new(trainer.step(), Some(total), self.settings.epochs);
+        let mut failure = None;
+        let mut diverged = false;
+        let mut observer = |event: Event<'_>| {
+            let written = match (&event, &mut log) {
+                (Event::Step(step), Some(log)) => log.step(step),
+                (Event::Epoch(epoch), Some(log)) => log.epoch(epoch),
+                _ => Ok(()),
+            };
+            if let Err(e) = written {
+                failure.get_or_insert(e);
+            }
+            match event {
+                Event::Step(step) => {
+                    progress.step(&step);
+                    if !step.loss.is_finite() && !std::mem::replace(&mut diverged, true) {
+                        progress.say(&format!("the loss of step {} is {}; try a smaller --lr", step.step, step.loss));
+                    }
+                }
+                Event::Epoch(epoch) => progress.epoch(&epoch),
+                _ => {}
+            }
+        };
+        let outcome = trainer.run(&mut observer);
+        progress.finish();
+        let outcome = outcome?;
+        match failure {
+            Some(failure) => Err(failure),
+            None => Ok(self.conclude(&outcome)),
+        }
+    }
+
+    /// The model with its initial weights. Those of a resumed run are loaded later.
+    fn initial_model(&self) -> Result<Box<dyn Layer>, Failure> {
+        manual_seed(self.settings.seed);
+        let model = self.model.build();
+        model.init(self.settings.seed);
+        if let Some(path) = &self.given.init {
+            load_module(path, &model).map_err(|e| match Failure::from(e) {
+                Failure::Mistake(text) => Failure::Mistake(format!("--init: {text}")),
+                other => other,
+            })?;
+        }
+        Ok(model)
+    }
+
+    fn train_settings(&self, length: Length) -> TrainSettings {
+        let seed = self.settings.seed;
+        let order = match self.settings.order {
+            OrderName::Sequential => Order::Sequential,
+            OrderName::Shuffled => Order::Shuffled { seed },
+        };
+        let every = self.settings.save_every;
+        TrainSettings {
+            model: self.model.name().to_string(),
+            batch_size: usize::try_from(self.settings.batch).unwrap_or(usize::MAX),
+            order,
+            length,
+            seed,
+            saving: self.folder.as_ref().map(|folder| Saving { folder: Folder::new(folder), every }),
+            recorded: self.settings.recorded(),
+            ..TrainSettings::default()
+        }
+    }
+
+    fn log(&self, steps: u64, epochs: u64) -> Result<Option<Log>, Failure> {
+        match &self.given.log {
+            Some(path) if self.checkpoint.is_some() => Log::resume(path, steps, epochs).map(Some),
+            Some(path) => Log::create(path).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn introduce(&self, parameters: usize, total: u64, done: u64) {
+        let (name, data) = (self.model.name(), &self.data);
+        let threads = Device::cpu(0).map_or(1, |device| device.num_threads());
+        say(&format!(
+            "{name}: {parameters} parameters, {} training and {} test samples of {} ({}), batches of {}, {threads} threads",
+            data.train.len(),
+            data.test.len(),
+            data.name,
+            data.origin,
+            self.settings.batch,
+        ));
+        if let Some(checkpoint) = &self.checkpoint {
+            let nothing = if done >= total { "; nothing is left to do (more with --epochs or --steps)" } else { "" };
+            say(&format!("resumed from {} after step {done} of {total}{nothing}", checkpoint.folder().display()));
+        }
+    }
+
+    fn conclude(&self, outcome: &Outcome) -> ExitCode {
+        let saved = self.folder.as_ref().map(|folder| folder.display().to_string());
+        if outcome.interrupted {
+            let step = outcome.step;
+            match saved {
+                Some(folder) => say(&format!(
+                    "interrupted after step {step}; saved to {folder}; go on with: meshwork train --resume {folder}"
+                )),
+                None => say(&format!("interrupted after step {step}; not saved (--save DIR saves)")),
+            }
+            return ExitCode::from(INTERRUPTED);
+        }
+        if let Some(folder) = saved {
+            say(&format!("saved to {folder}"));
+        }
+        if let Some(accuracy) = outcome.test_accuracy {
+            say(&format!("test accuracy {:.1} %", 100.0 * accuracy));
+        }
+        ExitCode::SUCCESS
+    }
+}
+
+/// The library's model of a name.
+pub fn built_in(model: ModelName) -> BuiltIn {
+    match model {
+        ModelName::Lenet => BuiltIn::LeNet,
+        ModelName::Mlp => BuiltIn::Mlp,
+    }
+}
+
+/// Where to save, once it is sure that nobody else's run is there.
+fn saving_folder(given: &TrainArgs, resumed: bool) -> Result<Option<PathBuf>, Failure> {
+    let own = given.resume.as_deref().map(run_folder);
+    let Some(folder) = given.save.clone().or_else(|| own.clone()) else { return Ok(None) };
+    let same =
+        |a: &Path, b: &Path| a == b || a.canonicalize().ok().is_some_and(|a| b.canonicalize().is_ok_and(|b| a == b));
+    let is_own = resumed && own.is_some_and(|own| same(&own, &folder));
+    if !is_own && given.overwrite != Some(true) {
+        Folder::new(&folder).claim().map_err(|e| match e {
+            CheckpointError::Occupied { path, step } => Failure::Mistake(format!(
+                "--save: {0} already holds a checkpoint of step {step}; go on with it (--resume {0}), save to \
+                 another folder, or replace it (--overwrite)",
+                path.display()
+            )),
+            other => match Failure::from(other) {
+                Failure::Mistake(text) => Failure::Mistake(format!("--save: {text}")),
+                other => other,
+            },
+        })?;
+    }
+    Ok(Some(folder))
+}
+
+fn with_flag(error: CheckpointError) -> Failure {
+    match Failure::from(error) {
+        Failure::Mistake(text) => Failure::Mistake(format!("--resume: {text}")),
+        other => other,
+    }
+}

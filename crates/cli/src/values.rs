@@ -1,0 +1,102 @@
+//! Values of flags and keys, and what is allowed for each.
+
+use clap::ValueEnum;
+use std::path::PathBuf;
+
+/// A model that is known by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModelName {
+    /// Two convolutions, two fully connected layers
+    Lenet,
+    /// Two fully connected layers
+    Mlp,
+}
+
+/// An optimizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OptimizerName {
+    /// Stochastic gradient descent
+    Sgd,
+    /// Adam
+    Adam,
+    /// Adam with decoupled weight decay
+    Adamw,
+    /// RMSprop
+    Rmsprop,
+    /// Adagrad
+    Adagrad,
+}
+
+/// How the learning rate changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ScheduleName {
+    /// Not at all
+    Constant,
+    /// Times --gamma every --step-size steps
+    Step,
+    /// Along half a cosine to --min-lr at the end
+    Cosine,
+    /// Along a line to --min-lr at the end
+    Linear,
+    /// Up to --lr, then far below the start
+    OneCycle,
+}
+
+/// The order of the samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OrderName {
+    /// As the data numbers them
+    Sequential,
+    /// Another permutation in each epoch
+    Shuffled,
+}
+
+/// The name that is written on the command line.
+pub fn name_of<V: ValueEnum>(value: V) -> String {
+    value.to_possible_value().map(|v| v.get_name().to_string()).unwrap_or_default()
+}
+
+/// A whole number of at least 1.
+pub fn count(text: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(n) if n > 0 => Ok(n),
+        _ => Err("a whole number of at least 1, such as 64".to_string()),
+    }
+}
+
+/// A whole number of at least 0.
+pub fn whole(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "a whole number from 0 to 18446744073709551615".to_string())
+}
+
+fn number(text: &str, allowed: impl Fn(f64) -> bool, wanted: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(x) if x.is_finite() && allowed(x) => Ok(x),
+        _ => Err(wanted.to_string()),
+    }
+}
+
+/// A number above 0.
+pub fn positive(text: &str) -> Result<f64, String> {
+    number(text, |x| x > 0.0, "a number above 0, such as 0.001")
+}
+
+/// A number of at least 0.
+pub fn not_negative(text: &str) -> Result<f64, String> {
+    number(text, |x| x >= 0.0, "a number of at least 0, such as 0.0001")
+}
+
+/// A number from 0 up to, not including, 1.
+pub fn part(text: &str) -> Result<f64, String> {
+    number(text, |x| (0.0..1.0).contains(&x), "a number of at least 0 and below 1, such as 0.9")
+}
+
+/// Text that is not empty.
+pub fn text(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("a name or a path".to_string()) } else { Ok(text.to_string()) }
+}
+
+/// A path that is not empty.
+pub fn path(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() { Err("a path".to_string()) } else { Ok(PathBuf::from(text)) }
+}
