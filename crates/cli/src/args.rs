@@ -43,8 +43,11 @@ pub struct TrainArgs {
     /// Order of the samples [default: shuffled]
     #[arg(long, value_enum, value_name = "ORDER", help_heading = "Data")]
     pub order: Option<OrderName>,
+    /// What is done to training images [default: affine for shuffled digits, else none]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = "Data")]
+    pub augment: Option<AugmentName>,
 
-    /// Epochs of the whole run [default: 15]
+    /// Epochs of the whole run [default: 60]
     #[arg(long, value_name = "N", value_parser = count, help_heading = "Training")]
     pub epochs: Option<u64>,
     /// Steps of the whole run; without --epochs the only limit
@@ -91,7 +94,7 @@ pub struct TrainArgs {
     #[arg(long, value_name = "X", value_parser = not_negative, help_heading = "Optimizer")]
     pub eps: Option<f64>,
 
-    /// How the learning rate changes [default: constant]
+    /// How the learning rate changes [default: constant; cosine with the default optimizer and rate]
     #[arg(long, value_enum, value_name = "NAME", help_heading = "Schedule")]
     pub schedule: Option<ScheduleName>,
     /// Steps in which the rate first rises from 0 (not one-cycle) [default: 0]

@@ -8,8 +8,10 @@ use clap::{CommandFactory, FromArgMatches};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+/// The data set that comes with the program.
+const DIGITS: &str = "digits";
 /// Default number of epochs.
-const EPOCHS: u64 = 15;
+const EPOCHS: u64 = 60;
 /// Default number of samples of a batch.
 const BATCH: u64 = 32;
 
@@ -34,6 +36,7 @@ pub struct Settings {
     pub data: String,
     pub batch: u64,
     pub order: OrderName,
+    pub augment: AugmentName,
     pub epochs: Option<u64>,
     pub steps: Option<u64>,
     pub seed: u64,
@@ -70,11 +73,20 @@ impl Settings {
             OptimizerName::Adam => (3e-3, 0.0, 1e-8),
         };
         let epochs = args.epochs.or(if args.steps.is_none() { Some(EPOCHS) } else { None });
+        let data = args.data.clone().unwrap_or_else(|| DIGITS.to_string());
+        let order = args.order.unwrap_or(OrderName::Shuffled);
+        // The digits are few, and those of the test set are by other hands.
+        let few = data == DIGITS && order == OrderName::Shuffled;
+        let augment = args.augment.unwrap_or(if few { AugmentName::Affine } else { AugmentName::None });
+        // The default recipe ends softly; a rate or an optimizer of the user's own is left as it is.
+        let own = args.optimizer.is_some() || args.lr.is_some();
+        let schedule = if own { ScheduleName::Constant } else { ScheduleName::Cosine };
         let settings = Settings {
             model,
-            data: args.data.clone().unwrap_or_else(|| "digits".to_string()),
+            data,
             batch: args.batch.unwrap_or(BATCH),
-            order: args.order.unwrap_or(OrderName::Shuffled),
+            order,
+            augment,
             epochs,
             steps: args.steps,
             seed: args.seed.unwrap_or(0),
@@ -87,7 +99,7 @@ impl Settings {
             beta2: args.beta2.unwrap_or(0.999),
             alpha: args.alpha.unwrap_or(0.99),
             eps: args.eps.unwrap_or(eps),
-            schedule: args.schedule.unwrap_or(ScheduleName::Constant),
+            schedule: args.schedule.unwrap_or(schedule),
             warmup: args.warmup.unwrap_or(0),
             step_size: args.step_size,
             gamma: args.gamma.unwrap_or(0.1),
@@ -107,6 +119,7 @@ impl Settings {
             ("data", Some(self.data.clone())),
             ("batch", Some(self.batch.to_string())),
             ("order", Some(name_of(self.order))),
+            ("augment", Some(name_of(self.augment))),
             ("epochs", self.epochs.map(|n| n.to_string())),
             ("steps", self.steps.map(|n| n.to_string())),
             ("seed", Some(self.seed.to_string())),

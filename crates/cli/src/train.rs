@@ -5,15 +5,16 @@ use crate::failure::Failure;
 use crate::log::Log;
 use crate::progress::{Progress, say};
 use crate::settings::{Settings, parse, run_folder, without_effect};
-use crate::values::{ModelName, OrderName};
+use crate::values::{AugmentName, ModelName, OrderName};
 use crate::{INTERRUPTED, config, interrupt, recipe};
 use meshwork::checkpoint::{Checkpoint, CheckpointError, Folder, load_module};
-use meshwork::data::{DataPair, Order, open};
+use meshwork::data::{Affine, Augmented, DataPair, Order, open};
 use meshwork::nn::{Layer, Module};
 use meshwork::train::{BuiltIn, Event, Length, Outcome, Saving, TrainSettings, Trainer};
 use meshwork::{Device, manual_seed};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Trains a model as the flags and the files that they name say.
 pub fn run(flags: Box<TrainArgs>, argv: &[String]) -> Result<ExitCode, Failure> {
@@ -37,9 +38,12 @@ pub fn run(flags: Box<TrainArgs>, argv: &[String]) -> Result<ExitCode, Failure> 
         let threads = usize::try_from(threads).unwrap_or(usize::MAX);
         device.set_num_threads(threads).map_err(|e| Failure::Mistake(format!("--threads: {e}")))?;
     }
-    let data = open(&settings.data).map_err(|e| Failure::Mistake(format!("--data: {e}")))?;
+    let mut data = open(&settings.data).map_err(|e| Failure::Mistake(format!("--data: {e}")))?;
     let model = built_in(settings.model);
     model.check(&data)?;
+    if settings.augment == AugmentName::Affine {
+        data.train = Arc::new(Augmented::new(data.train, Affine::default(), settings.seed));
+    }
     let folder = saving_folder(&given, checkpoint.is_some())?;
 
     Run { given, settings, checkpoint, folder, data, model }.train()
@@ -158,6 +162,9 @@ impl Run {
             data.origin,
             self.settings.batch,
         ));
+        if self.settings.augment == AugmentName::Affine {
+            say("training images are turned, scaled, slanted and shifted at random (--augment none: as they are)");
+        }
         if let Some(checkpoint) = &self.checkpoint {
             let nothing = if done >= total { "; nothing is left to do (more with --epochs or --steps)" } else { "" };
             say(&format!("resumed from {} after step {done} of {total}{nothing}", checkpoint.folder().display()));

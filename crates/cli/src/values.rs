@@ -51,6 +51,15 @@ pub enum OrderName {
     Shuffled,
 }
 
+/// What is done to training images.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AugmentName {
+    /// Nothing
+    None,
+    /// Turned, scaled, slanted and shifted at random, anew in each epoch
+    Affine,
+}
+
 /// The name that is written on the command line.
 pub fn name_of<V: ValueEnum>(value: V) -> String {
     value.to_possible_value().map(|v| v.get_name().to_string()).unwrap_or_default()

@@ -30,6 +30,7 @@
 
 mod array;
 mod assemble;
+mod augment;
 mod batch;
 mod csv;
 mod dataset;
@@ -51,6 +52,7 @@ mod subset;
 mod workers;
 
 pub use array::ArrayDataset;
+pub use augment::{Affine, Augmented};
 pub use batch::Batch;
 pub use csv::{CsvImages, CsvOptions, LabelColumn, read_csv};
 pub use dataset::{Dataset, Sample, read_samples};
