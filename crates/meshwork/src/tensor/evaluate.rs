@@ -200,7 +200,7 @@ impl Collected {
     fn bindings(&self) -> Vec<Binding> {
         let binding = |node: &Arc<Node>| match &*node.state() {
             State::Ready { content: Content::Device(value), .. } => Binding::Value(value.clone()),
-            State::Ready { content: Content::Scalar(bytes), .. } => Binding::Scalar(*bytes),
+            State::Ready { content: Content::Scalar(bytes), .. } => Binding::Scalar(u64::from_ne_bytes(*bytes)),
             _ => unreachable!("leaves are ready"),
         };
         self.leaves().map(binding).collect()
