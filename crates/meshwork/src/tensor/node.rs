@@ -106,6 +106,12 @@ impl Node {
         self.holders.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether gradients could once flow through the node, and its operands were let go after a run.
+    pub fn history_was_freed(&self) -> bool {
+        let freed = matches!(&*self.state(), State::Ready { history, .. } if history.is_empty());
+        freed && !self.boundary && self.released.load(Ordering::Relaxed)
+    }
+
     /// Whether the node's operands must be there after a run, for gradients yet to be taken.
     pub fn keeps_history(&self) -> bool {
         self.requires_grad && !self.boundary && !self.released.load(Ordering::Relaxed)
