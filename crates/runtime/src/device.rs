@@ -59,6 +59,8 @@ impl Device {
     }
 
     fn start(index: usize, threads: usize) -> Device {
+        // A level that `MESHWORK_SIMD` asks for in vain is an error here, not on the queue's thread.
+        Level::current();
         let (queue, jobs) = channel();
         let pool = Arc::new(Pool::default());
         let memory = pool.clone();

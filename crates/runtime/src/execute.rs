@@ -15,14 +15,14 @@ use std::sync::Arc;
 pub enum Binding {
     /// A value on the device.
     Value(Value),
-    /// A 0-d value, in native byte order from the start.
-    Scalar([u8; 8]),
+    /// A 0-d value: the bytes of the number in memory begin with the element.
+    Scalar(u64),
 }
 
 /// A binding on the queue, which is no clone of the value any more.
 pub(crate) enum Bound {
     Buffer(Arc<Buffer>, Arc<Event>),
-    Scalar([u8; 8]),
+    Scalar(u64),
 }
 
 impl From<Binding> for Bound {
@@ -64,7 +64,7 @@ impl Run {
         match location {
             Location::Input(i) => match &self.inputs[i] {
                 Bound::Buffer(buffer, _) => buffer.pointer(),
-                Bound::Scalar(bytes) => bytes.as_ptr().cast_mut(),
+                Bound::Scalar(bytes) => std::ptr::from_ref(bytes).cast_mut().cast(),
             },
             Location::Output(i) => self.outputs[i].pointer(),
             // SAFETY: the arena has the size that the program asks for.

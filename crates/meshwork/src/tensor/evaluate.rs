@@ -120,7 +120,9 @@ fn collect(roots: Vec<Arc<Node>>) -> Collected {
 
     // Held nodes with a history keep what gradients through them will need: their pending operands, transitively.
     let mut history: Vec<bool> = nodes.iter().map(|n| n.is_held() && n.keeps_history()).collect();
-    let mut kept = vec![false; nodes.len()];
+    // What others refer to is kept: nodes that another thread has recorded and not run yet.
+    let uses = uses(&inputs);
+    let mut kept: Vec<bool> = nodes.iter().zip(&uses).map(|(n, uses)| Arc::strong_count(n) > uses + 1).collect();
     for i in (0..nodes.len()).rev() {
         let Some(operands) = &inputs[i] else { continue };
         kept[i] |= nodes[i].is_held();
@@ -134,6 +136,15 @@ fn collect(roots: Vec<Arc<Node>>) -> Collected {
     }
     let kept = (0..nodes.len()).filter(|&i| kept[i] && inputs[i].is_some()).collect();
     Collected { nodes, inputs, kept, history }
+}
+
+/// How often each node is an operand.
+fn uses(inputs: &[Option<Operands>]) -> Vec<usize> {
+    let mut uses = vec![0; inputs.len()];
+    for x in inputs.iter().flatten().flatten() {
+        uses[x.index()] += 1;
+    }
+    uses
 }
 
 /// Pending nodes in the order of recording, each leaf just before its first use: the structure of a program does not
@@ -175,11 +186,10 @@ impl Collected {
 
     /// A leaf is donated when no tensor holds it, only nodes of this run refer to it, and its buffer is its own.
     fn donation(&self) -> Donation {
-        let mut uses: Vec<usize> = vec![0; self.nodes.len()];
+        let uses = uses(&self.inputs);
         let mut outlives = vec![false; self.nodes.len()];
         for (i, inputs) in self.inputs.iter().enumerate() {
             for x in inputs.iter().flatten() {
-                uses[x.index()] += 1;
                 outlives[x.index()] |= self.history[i];
             }
         }
@@ -200,7 +210,7 @@ impl Collected {
     fn bindings(&self) -> Vec<Binding> {
         let binding = |node: &Arc<Node>| match &*node.state() {
             State::Ready { content: Content::Device(value), .. } => Binding::Value(value.clone()),
-            State::Ready { content: Content::Scalar(bytes), .. } => Binding::Scalar(*bytes),
+            State::Ready { content: Content::Scalar(bytes), .. } => Binding::Scalar(u64::from_ne_bytes(*bytes)),
             _ => unreachable!("leaves are ready"),
         };
         self.leaves().map(binding).collect()

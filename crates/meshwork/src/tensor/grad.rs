@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering;
 /// The gradients of a scalar `loss` by each tensor of `wrt`; zeros where it does not depend on one.
 ///
 /// # Panics
-/// When the loss is not one floating-point number, or its history is gone because a gradient was taken and
-/// then a value read.
+/// When the loss is not one floating-point number, a tensor of `wrt` is no variable and depends on none, or the
+/// history of the loss is gone because a gradient was taken and then a value read.
 #[track_caller]
 pub fn grad(loss: &Tensor, wrt: &[&Tensor]) -> Vec<Tensor> {
     grad_with(&[loss], None, wrt, false)
@@ -66,6 +66,9 @@ pub(crate) fn gradients(
         }
     };
 
+    for x in wrt {
+        assert!(x.requires_grad(), "the gradient by {} needs a variable (make it one with variable())", x.ty());
+    }
     let mut tape = Tape::new(wrt);
     let ends: Vec<(NodeId, NodeId)> = {
         let active: Vec<(&Tensor, &Tensor)> = outputs.iter().copied().zip(&seeds).collect();
@@ -114,12 +117,20 @@ impl Tape {
             if seen.insert(Arc::as_ptr(&node), ()).is_some() {
                 continue;
             }
-            let stops = node.boundary || self.wrt.contains_key(&Arc::as_ptr(&node));
+            // What lies beyond the only variable does not matter.
+            let ends_here = self.wrt.len() == 1 && self.wrt.contains_key(&Arc::as_ptr(&node));
             let inputs = match &*node.state() {
-                _ if stops => Inputs::new(),
+                _ if node.boundary => Inputs::new(),
                 State::Pending(inputs) | State::Ready { history: inputs, .. } => inputs.clone(),
                 State::Gone => panic!("{GONE}"),
             };
+            if inputs.is_empty() && !ends_here && node.history_was_freed() {
+                panic!(
+                    "the history of {} was freed by taking a gradient through it: take both gradients before \
+                     reading a value, ask for create_graph, or detach() what is a constant",
+                    node.ty
+                );
+            }
             stack.extend(inputs.iter().cloned());
             found.push((node, inputs));
         }
@@ -132,8 +143,7 @@ impl Tape {
             reaches.insert(pointer, reached);
         }
         for (node, inputs) in found {
-            let pointer = Arc::as_ptr(&node);
-            if inputs.is_empty() || !reaches[&pointer] {
+            if !inputs.iter().any(|x| reaches[&Arc::as_ptr(x)]) {
                 self.leaf(&node);
                 continue;
             }
@@ -193,8 +203,10 @@ impl Tape {
                 .map(|x| self.nodes[x.index()].clone().expect("operands are recorded first"))
                 .collect();
             let requires_grad = create_graph && inputs.iter().any(|x| x.requires_grad);
-            self.nodes[id.index()] =
-                Some(Node::pending(node.op.clone(), node.ty.clone(), inputs, requires_grad, false));
+            let released = !create_graph && !inputs.is_empty();
+            let recorded = Node::pending(node.op.clone(), node.ty.clone(), inputs, requires_grad, false);
+            recorded.released.store(released, Ordering::Relaxed);
+            self.nodes[id.index()] = Some(recorded);
         }
         self.nodes[id.index()].clone().expect("recorded above")
     }

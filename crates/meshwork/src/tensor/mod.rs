@@ -42,14 +42,14 @@ struct Handle(Arc<Node>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.0.held.store(false, Ordering::Relaxed);
+        self.0.holders.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Tensor {
     /// A tensor that holds a node.
     pub(crate) fn hold(node: Arc<Node>) -> Tensor {
-        node.held.store(true, Ordering::Relaxed);
+        node.holders.fetch_add(1, Ordering::Relaxed);
         if matches!(*node.state(), State::Pending(_)) {
             node::remember(&node);
         }

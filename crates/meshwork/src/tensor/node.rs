@@ -4,7 +4,7 @@ use meshwork_graph::{Op, Type};
 use meshwork_runtime::Value;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// Operands of a recorded node.
@@ -24,8 +24,8 @@ pub(crate) struct Node {
     pub boundary: bool,
     /// A gradient has been taken through it: its history need not outlive the next run.
     pub released: AtomicBool,
-    /// A tensor holds it, so its value is wanted.
-    pub held: AtomicBool,
+    /// Tensors that hold it (clones of one count once): its value is wanted while there are any.
+    pub holders: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -83,7 +83,7 @@ impl Node {
             requires_grad,
             boundary,
             released: AtomicBool::new(false),
-            held: AtomicBool::new(false),
+            holders: AtomicUsize::new(0),
             state: Mutex::new(state),
         })
     }
@@ -103,7 +103,13 @@ impl Node {
     }
 
     pub fn is_held(&self) -> bool {
-        self.held.load(Ordering::Relaxed)
+        self.holders.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether gradients could once flow through the node, and its operands were let go after a run.
+    pub fn history_was_freed(&self) -> bool {
+        let freed = matches!(&*self.state(), State::Ready { history, .. } if history.is_empty());
+        freed && !self.boundary && self.released.load(Ordering::Relaxed)
     }
 
     /// Whether the node's operands must be there after a run, for gradients yet to be taken.

@@ -33,8 +33,12 @@ impl Tensor {
     /// log(1 + exp(x)), without overflow.
     #[track_caller]
     pub fn softplus(&self) -> Tensor {
-        let rest = (-&self.abs()).exp().log1p();
-        self.relu().binary(BinaryOp::Add, &rest)
+        // max(x, 0) + log(1 + exp(−|x|)), both written so that their slopes at 0 add up to ½.
+        let zero = self.zeros_like();
+        let negative = self.binary(BinaryOp::Lt, &zero);
+        let positive_part = where_(&negative, &zero, self);
+        let minus_abs = where_(&negative, self, &-self);
+        positive_part.binary(BinaryOp::Add, &minus_abs.exp().log1p())
     }
 
     /// log(sigmoid(x)), without overflow.

@@ -154,21 +154,21 @@ impl Tensor {
             groups: options.groups,
         };
         let extra = options.output_padding.spatial(dims);
-        let size: Spatial = (0..dims)
-            .map(|d| {
-                let (stride, dilation) = (geometry.stride[d], geometry.dilation[d]);
-                assert!(
-                    extra[d] < stride.max(dilation),
-                    "output_padding {} must be smaller than stride {stride} or dilation {dilation}",
-                    extra[d]
-                );
-                let (input, kernel) = (self.shape()[d + 2], weight.shape()[d + 2]);
-                let full = (input.max(1) - 1) * stride + dilation * (kernel.max(1) - 1) + 1 + extra[d];
-                full.checked_sub(2 * geometry.padding[d]).unwrap_or_else(|| {
-                    panic!("conv_transpose{dims}d: padding {} leaves no output of {full}", geometry.padding[d])
-                })
-            })
-            .collect();
+        let mut size = Spatial::new();
+        for d in 0..dims {
+            let (stride, dilation) = (geometry.stride[d], geometry.dilation[d]);
+            assert!(
+                extra[d] < stride.max(dilation),
+                "output_padding {} must be smaller than stride {stride} or dilation {dilation}",
+                extra[d]
+            );
+            let (input, kernel) = (self.shape()[d + 2], weight.shape()[d + 2]);
+            let full = (input.max(1) - 1) * stride + dilation * (kernel.max(1) - 1) + 1 + extra[d];
+            let Some(rest) = full.checked_sub(2 * geometry.padding[d]) else {
+                panic!("conv_transpose{dims}d: padding {} leaves no output of {full}", geometry.padding[d])
+            };
+            size.push(rest);
+        }
         Tensor::record(ConvInput { geometry, size }, &[self, weight]).add_channels(bias)
     }
 

@@ -226,6 +226,9 @@ pub fn bce_with_logits(
         None => soft,
     };
     let loss = first.binary(BinaryOp::Add, &soft);
-    let loss = weight.map_or(loss.clone(), |w| loss.binary(BinaryOp::Mul, w));
+    let loss = match weight {
+        Some(w) => loss.binary(BinaryOp::Mul, w),
+        None => loss,
+    };
     reduction.apply(loss)
 }

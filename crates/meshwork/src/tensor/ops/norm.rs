@@ -41,9 +41,26 @@ impl Tensor {
         bias: Option<&Tensor>,
     ) -> Tensor {
         let scale = var.binary(BinaryOp::Add, &var.constant_like(eps)).rsqrt();
-        let x = self.binary(BinaryOp::Sub, mean).binary(BinaryOp::Mul, &scale);
-        let x = weight.map_or(x.clone(), |w| x.binary(BinaryOp::Mul, w));
-        bias.map_or(x.clone(), |b| x.binary(BinaryOp::Add, b))
+        self.binary(BinaryOp::Sub, mean).binary(BinaryOp::Mul, &scale).affine(weight, bias)
+    }
+
+    /// `x · weight + bias` with what there is of both.
+    #[track_caller]
+    fn affine(&self, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Tensor {
+        let x = match weight {
+            Some(weight) => self.binary(BinaryOp::Mul, weight),
+            None => self.clone(),
+        };
+        match bias {
+            Some(bias) => x.binary(BinaryOp::Add, bias),
+            None => x,
+        }
+    }
+
+    #[track_caller]
+    fn maybe_per_channel(&self, value: Option<&Tensor>) -> Option<Tensor> {
+        let value = value?;
+        Some(value.per_channel(self))
     }
 
     /// A value per channel `[C]` as it broadcasts against `[N, C, …]`.
@@ -79,8 +96,7 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f64,
     ) -> Tensor {
-        let weight = weight.map(|w| w.per_channel(self));
-        let bias = bias.map(|b| b.per_channel(self));
+        let (weight, bias) = (self.maybe_per_channel(weight), self.maybe_per_channel(bias));
         let (mean, var) = (mean.per_channel(self), var.per_channel(self));
         self.normalised(&mean, &var, eps, weight.as_ref(), bias.as_ref())
     }
@@ -103,8 +119,7 @@ impl Tensor {
         let shape: Vec<isize> = self.shape().iter().map(|&n| n as isize).collect();
         let inner: isize = shape[1..].iter().product::<isize>() / groups as isize;
         let x = self.reshape(&[shape[0], groups as isize, inner]).layer_norm(1, None, None, eps).reshape(&shape);
-        let x = weight.map_or(x.clone(), |w| x.binary(BinaryOp::Mul, &w.per_channel(self)));
-        bias.map_or(x.clone(), |b| x.binary(BinaryOp::Add, &b.per_channel(self)))
+        x.affine(self.maybe_per_channel(weight).as_ref(), self.maybe_per_channel(bias).as_ref())
     }
 
     /// Root-mean-square normalisation over the last `dims` dimensions (Zhang and Sennrich, 2019).
@@ -114,7 +129,6 @@ impl Tensor {
         let dims: Vec<isize> = (1..=dims as isize).map(|d| -d).collect();
         let square = self.square().mean_keepdim(&dims[..]);
         let scale = square.binary(BinaryOp::Add, &square.constant_like(eps)).rsqrt();
-        let x = self.binary(BinaryOp::Mul, &scale);
-        weight.map_or(x.clone(), |w| x.binary(BinaryOp::Mul, w))
+        self.binary(BinaryOp::Mul, &scale).affine(weight, None)
     }
 }

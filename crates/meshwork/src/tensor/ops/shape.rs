@@ -12,13 +12,11 @@ impl Tensor {
     pub fn reshape(&self, shape: &[isize]) -> Tensor {
         let known: usize = shape.iter().filter(|&&n| n != -1).map(|&n| n.max(0) as usize).product();
         let free = shape.iter().filter(|&&n| n == -1).count();
-        let wrong =
-            || -> ! { panic!("reshape: {} has {} elements, {shape:?} does not", self.ty().shape, self.numel()) };
         if free > 1 || shape.iter().any(|&n| n < -1) {
             panic!("reshape: sizes are at least 0, and at most one is -1: {shape:?}");
         }
         if free == 1 && (known == 0 || !self.numel().is_multiple_of(known)) || free == 0 && known != self.numel() {
-            wrong();
+            panic!("reshape: {} has {} elements, {shape:?} does not", self.ty().shape, self.numel());
         }
         let sizes: Shape = shape.iter().map(|&n| if n == -1 { self.numel() / known } else { n as usize }).collect();
         if sizes == self.ty().shape {
@@ -62,10 +60,20 @@ impl Tensor {
         Tensor::record(Reshape { shape }, &[self])
     }
 
+    /// Dimensions given by numbers that may count from the end.
+    #[track_caller]
+    fn each_dim(&self, dims: &[isize]) -> Dims {
+        let mut found = Dims::new();
+        for &d in dims {
+            found.push(self.dim(d));
+        }
+        found
+    }
+
     /// Dimensions in another order.
     #[track_caller]
     pub fn permute(&self, dims: &[isize]) -> Tensor {
-        let dims: Dims = dims.iter().map(|&d| self.dim(d)).collect();
+        let dims = self.each_dim(dims);
         Tensor::record(Permute { dims }, &[self])
     }
 
@@ -89,12 +97,14 @@ impl Tensor {
     pub fn expand(&self, shape: &[isize]) -> Tensor {
         let missing = shape.len().checked_sub(self.rank());
         let Some(missing) = missing else { panic!("expand: {} has more dims than {shape:?}", self.ty().shape) };
-        let sizes: Vec<usize> = (0..shape.len())
-            .map(|d| match shape[d] {
-                -1 if d >= missing => self.shape()[d - missing],
-                n => usize::try_from(n).unwrap_or_else(|_| panic!("expand: size {n} of {shape:?}")),
-            })
-            .collect();
+        let mut sizes = Vec::new();
+        for (d, &n) in shape.iter().enumerate() {
+            sizes.push(match usize::try_from(n) {
+                Ok(n) => n,
+                Err(_) if n == -1 && d >= missing => self.shape()[d - missing],
+                Err(_) => panic!("expand: size {n} of {shape:?}"),
+            });
+        }
         self.broadcast_to(&sizes)
     }
 
@@ -193,7 +203,7 @@ impl Tensor {
     /// Dimensions reversed.
     #[track_caller]
     pub fn flip(&self, dims: &[isize]) -> Tensor {
-        let dims: Dims = dims.iter().map(|&d| self.dim(d)).collect();
+        let dims = self.each_dim(dims);
         self.sliced(|s| {
             for &d in &dims {
                 s.starts[d] = s.sizes[d].saturating_sub(1);
@@ -251,7 +261,10 @@ pub fn concat(tensors: &[&Tensor], dim: isize) -> Tensor {
 /// Tensors of one shape side by side along a new dimension `dim`.
 #[track_caller]
 pub fn stack(tensors: &[&Tensor], dim: isize) -> Tensor {
-    let raised: Vec<Tensor> = tensors.iter().map(|t| t.unsqueeze(dim)).collect();
+    let mut raised: Vec<Tensor> = Vec::new();
+    for t in tensors {
+        raised.push(t.unsqueeze(dim));
+    }
     let raised: Vec<&Tensor> = raised.iter().collect();
     let rank = raised.first().map_or(0, |t| t.rank()) as isize;
     concat(&raised, if dim < 0 { dim + rank } else { dim })

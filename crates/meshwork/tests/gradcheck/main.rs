@@ -1,0 +1,14 @@
+//! Gradients against central differences in f64, for every differentiable operation, and gradients of gradients.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod check;
+mod elementwise;
+mod index;
+mod loss;
+mod norm;
+mod product;
+mod reduce;
+mod shape;
+mod window;

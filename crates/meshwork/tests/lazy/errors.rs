@@ -1,0 +1,47 @@
+//! Failures of the run reach whoever reads, and nobody else.
+
+use crate::turn;
+use meshwork::Tensor;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+fn failure<T>(read: impl FnOnce() -> T) -> String {
+    let panic = catch_unwind(AssertUnwindSafe(read)).err().expect("reading fails");
+    panic.downcast_ref::<String>().cloned().unwrap_or_default()
+}
+
+#[test]
+fn an_index_out_of_range_surfaces_at_the_reader() {
+    let _turn = turn();
+    let table = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2]);
+    for wrong in [2i64, -1, i64::MAX] {
+        let rows = table.embedding(&Tensor::from_slice(&[0, wrong], &[2]));
+        let total = rows.sum(..);
+        let text = failure(|| total.item());
+        assert!(text.contains(&wrong.to_string()) && text.contains('2'), "{text}");
+        // Everything that needs it fails with the same cause.
+        let text = failure(|| (&total + 1.0).item());
+        assert!(text.contains(&wrong.to_string()), "{text}");
+    }
+    let good = table.embedding(&Tensor::from_slice(&[1i64, 0], &[2]));
+    assert_eq!(good.to_vec::<f32>(), [3.0, 4.0, 1.0, 2.0]);
+    assert_eq!(table.sum(..).item(), 10.0);
+}
+
+#[test]
+fn every_kind_of_index_is_checked() {
+    let _turn = turn();
+    let x = Tensor::from_slice(&[1.0f32; 6], &[2, 3]);
+    let index = Tensor::from_slice(&[0i64, 3], &[2, 1]);
+    assert!(failure(|| x.gather(1, &index).to_bytes()).contains('3'));
+    assert!(failure(|| x.scatter_add(1, &index, &x.narrow(1, 0, 1)).to_bytes()).contains('3'));
+    assert!(failure(|| x.index_select(1, &index.flatten(0)).to_bytes()).contains('3'));
+    assert_eq!(x.sum(..).item(), 6.0);
+}
+
+#[test]
+fn the_wrong_type_of_reading() {
+    let _turn = turn();
+    let x = Tensor::from_slice(&[1.0f32, 2.0], &[2]);
+    assert!(failure(|| x.to_vec::<f64>()).contains("a tensor of f32 cannot be read as f64"));
+    assert!(failure(|| x.item()).contains("item of a tensor of shape [2]"));
+}

@@ -1,0 +1,9 @@
+//! Random shapes, strides and arguments against naive loops in f64.
+
+mod array;
+mod elementwise;
+mod matmul;
+mod reduce;
+mod shape;
+mod views;
+mod windows;
