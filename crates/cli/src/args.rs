@@ -94,7 +94,7 @@ pub struct TrainArgs {
     #[arg(long, value_name = "X", value_parser = not_negative, help_heading = "Optimizer")]
     pub eps: Option<f64>,
 
-    /// How the learning rate changes [default: constant; cosine with the default optimizer and rate]
+    /// How the learning rate changes [default: constant; cosine where optimizer, rate and length are the default ones]
     #[arg(long, value_enum, value_name = "NAME", help_heading = "Schedule")]
     pub schedule: Option<ScheduleName>,
     /// Steps in which the rate first rises from 0 (not one-cycle) [default: 0]

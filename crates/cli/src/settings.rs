@@ -78,8 +78,9 @@ impl Settings {
         // The digits are few, and those of the test set are by other hands.
         let few = data == DIGITS && order == OrderName::Shuffled;
         let augment = args.augment.unwrap_or(if few { AugmentName::Affine } else { AugmentName::None });
-        // The default recipe ends softly; a rate or an optimizer of the user's own is left as it is.
-        let own = args.optimizer.is_some() || args.lr.is_some();
+        // The default recipe ends softly. A run whose rate or length the user chose has that rate throughout, so that
+        // a run does not depend on how long it was meant to be.
+        let own = args.optimizer.is_some() || args.lr.is_some() || args.epochs.is_some() || args.steps.is_some();
         let schedule = if own { ScheduleName::Constant } else { ScheduleName::Cosine };
         let settings = Settings {
             model,
@@ -273,7 +274,7 @@ mod tests {
             warnings,
             [
                 "--momentum has no effect with the optimizer adam",
-                "--gamma has no effect with the schedule constant",
+                "--gamma has no effect with the schedule cosine",
                 "--save-every has no effect without --save"
             ]
         );

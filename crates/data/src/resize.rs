@@ -3,8 +3,8 @@
 /// Scales one channel of `from = [height, width]` pixels to `to = [height, width]` by bilinear interpolation.
 ///
 /// Pixel centres lie at halves and positions outside are clamped to the edge, as in PyTorch's
-/// `interpolate(mode="bilinear", align_corners=False)`. Plain `f32` in a fixed order: the result is the same
-/// on every machine.
+/// `interpolate(mode="bilinear", align_corners=False)`. Computed in f64 and rounded once, in a fixed order: the result
+/// is the same on every machine.
 ///
 /// # Panics
 /// Where `image` does not hold `height × width` pixels or a size is 0.
@@ -22,10 +22,8 @@ pub fn resize_bilinear(image: &[f32], from: [usize; 2], to: [usize; 2]) -> Vec<f
         let upper = &image[rows.low * from[1]..][..from[1]];
         let lower = &image[rows.high * from[1]..][..from[1]];
         scaled.extend(columns.iter().map(|column| {
-            rows.mix(
-                column.mix(upper[column.low], upper[column.high]),
-                column.mix(lower[column.low], lower[column.high]),
-            )
+            let along = |row: &[f32]| column.mix(f64::from(row[column.low]), f64::from(row[column.high]));
+            rows.mix(along(upper), along(lower)) as f32
         }));
     }
     scaled
@@ -35,20 +33,20 @@ pub fn resize_bilinear(image: &[f32], from: [usize; 2], to: [usize; 2]) -> Vec<f
 struct Tap {
     low: usize,
     high: usize,
-    weight_low: f32,
-    weight_high: f32,
+    weight_low: f64,
+    weight_high: f64,
 }
 
 impl Tap {
     fn new(target: usize, from: usize, to: usize) -> Self {
-        let scale = from as f32 / to as f32;
-        let source = (scale * (target as f32 + 0.5) - 0.5).max(0.0);
+        let scale = from as f64 / to as f64;
+        let source = (scale * (target as f64 + 0.5) - 0.5).max(0.0);
         let low = (source as usize).min(from - 1);
-        let weight_high = (source - low as f32).min(1.0);
+        let weight_high = (source - low as f64).min(1.0);
         Self { low, high: (low + 1).min(from - 1), weight_low: 1.0 - weight_high, weight_high }
     }
 
-    fn mix(&self, low: f32, high: f32) -> f32 {
+    fn mix(&self, low: f64, high: f64) -> f64 {
         self.weight_low * low + self.weight_high * high
     }
 }

@@ -1,9 +1,9 @@
 //! Losses. All follow PyTorch's definitions; means are over the counts of the whole batch.
 
 use super::where_;
-use crate::tensor::{Tensor, positions};
+use crate::tensor::Tensor;
 use meshwork_graph::DType;
-use meshwork_graph::ops::{BinaryOp, Expand, Reshape};
+use meshwork_graph::ops::{BinaryOp, IndexSelect, Reshape};
 
 /// How the losses of the elements become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -60,7 +60,8 @@ impl CrossEntropy<'_> {
     /// The loss of logits against a target.
     ///
     /// # Panics
-    /// When the shapes do not fit, or label smoothing is not in 0..=1.
+    /// When the shapes do not fit, or label smoothing is not in 0..=1. A class that does not exist fails when the
+    /// loss is read.
     #[track_caller]
     pub fn loss(&self, logits: &Tensor, target: &Tensor) -> Tensor {
         let smoothing = self.label_smoothing;
@@ -150,26 +151,21 @@ impl Picked {
         );
         let target = target.to_dtype(DType::I64);
         let counts = target.binary(BinaryOp::Ne, &target.constant_like(ignore_index as f64));
-        let mut column = target.ty().shape.clone();
-        column.0.insert(dim, 1);
-        let column = Tensor::record(Reshape { shape: column }, &[&target]);
-        let full = log_p.ty().shape.clone();
-        let column = Tensor::record(Expand { shape: full.clone() }, &[&column]);
-        let positions = positions(&full, dim, DType::I64);
-        let hit = column.binary(BinaryOp::Eq, &positions);
-        let pick = |values: &Tensor| {
-            let only = where_(&hit, values, &values.zeros_like()).sum(dim as isize);
-            where_(&counts, &only, &only.zeros_like())
-        };
-        let log_p_target = -&pick(log_p);
+        // Ignored targets read class 0 and are masked; the kernels refuse any other class that does not exist.
+        let class = where_(&counts, &target, &target.zeros_like());
+        let counted = |values: Tensor| where_(&counts, &values, &values.zeros_like());
+        let log_p_target = log_p.gather(dim as isize, &class.unsqueeze(dim as isize)).squeeze(dim as isize);
+        let nll = -&counted(log_p_target);
         match weight {
             None => {
                 let weight = counts.to_dtype(log_p.dtype());
-                Picked { nll: log_p_target, weight, counts }
+                Picked { nll, weight, counts }
             }
             Some(w) => {
-                let weight = pick(&over_classes(w, log_p).broadcast_to(log_p.shape()));
-                Picked { nll: log_p_target.binary(BinaryOp::Mul, &weight), weight, counts }
+                let classes = log_p.shape()[dim];
+                assert!(w.shape() == [classes], "class weights {} for {classes} classes", w.ty());
+                let weight = counted(Tensor::record(IndexSelect { dim: 0 }, &[w, &class]));
+                Picked { nll: nll.binary(BinaryOp::Mul, &weight), weight, counts }
             }
         }
     }
