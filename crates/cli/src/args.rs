@@ -47,7 +47,7 @@ pub struct TrainArgs {
     #[arg(long, value_enum, value_name = "NAME", help_heading = "Data")]
     pub augment: Option<AugmentName>,
 
-    /// Epochs of the whole run [default: 60]
+    /// Epochs of the whole run [default: 100 for digits, else 10]
     #[arg(long, value_name = "N", value_parser = count, help_heading = "Training")]
     pub epochs: Option<u64>,
     /// Steps of the whole run; without --epochs the only limit

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 
 /// The data set that comes with the program.
 const DIGITS: &str = "digits";
-/// Default number of epochs.
-const EPOCHS: u64 = 60;
+/// Default number of epochs of the digits, of which there are few, and of other data.
+const EPOCHS: (u64, u64) = (100, 10);
 /// Default number of samples of a batch.
 const BATCH: u64 = 32;
 
@@ -72,9 +72,10 @@ impl Settings {
             Rmsprop => (1e-3, 0.0, 1e-8),
             OptimizerName::Adam => (3e-3, 0.0, 1e-8),
         };
-        let epochs = args.epochs.or(if args.steps.is_none() { Some(EPOCHS) } else { None });
         let data = args.data.clone().unwrap_or_else(|| DIGITS.to_string());
         let order = args.order.unwrap_or(OrderName::Shuffled);
+        let by_default = if data == DIGITS { EPOCHS.0 } else { EPOCHS.1 };
+        let epochs = args.epochs.or(if args.steps.is_none() { Some(by_default) } else { None });
         // The digits are few, and those of the test set are by other hands.
         let few = data == DIGITS && order == OrderName::Shuffled;
         let augment = args.augment.unwrap_or(if few { AugmentName::Affine } else { AugmentName::None });
