@@ -57,3 +57,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn positions_over_several_dims_count_in_row_major_order() {
+    let x = meshwork::Tensor::from_slice(&[3i64, 9, 1, 4, 9, 2, 0, 5, 7, 8, 6, 5], &[2, 3, 2]);
+    assert_eq!(x.argmax(..).to_vec::<i64>(), [1]);
+    assert_eq!(x.argmin(..).to_vec::<i64>(), [6]);
+    // Over dims 0 and 2 of each of the three rows: [3, 9, 0, 5], [1, 4, 7, 8], [9, 2, 6, 5].
+    assert_eq!(x.argmax([0, -1]).to_vec::<i64>(), [1, 3, 0]);
+    assert_eq!(x.argmin([0, 2]).to_vec::<i64>(), [2, 0, 1]);
+}

@@ -1,8 +1,8 @@
 //! Reductions.
 
 use crate::tensor::Tensor;
-use meshwork_graph::ops::{ArgReduce, BinaryOp, CumSum, Reduce, ReduceOp, Reshape};
-use meshwork_graph::{DType, Dims};
+use meshwork_graph::ops::{ArgReduce, BinaryOp, CumSum, Permute, Reduce, ReduceOp, Reshape};
+use meshwork_graph::{DType, Dims, Shape};
 
 /// Dimensions to reduce: one (`1`), several (`[0, 2]`), or all (`..`). Negative numbers count from the end.
 pub trait DimList {
@@ -127,16 +127,32 @@ impl Tensor {
         squares.reduce(ReduceOp::Sum, &dims).divided_by(self.count(&dims) as f64 - correction as f64)
     }
 
-    /// Position of the first maximum along `dim`, which vanishes (i64).
+    /// Position of the first maximum over dimensions, which vanish (i64). Over several it is the position in their
+    /// row-major order.
     #[track_caller]
-    pub fn argmax(&self, dim: isize) -> Tensor {
-        Tensor::record(ArgReduce { largest: true, dim: self.dim(dim) }, &[self])
+    pub fn argmax(&self, dims: impl DimList) -> Tensor {
+        self.position(true, &dims.dims(self))
     }
 
-    /// Position of the first minimum along `dim`, which vanishes (i64).
+    /// Position of the first minimum over dimensions, which vanish (i64). Over several it is the position in their
+    /// row-major order.
     #[track_caller]
-    pub fn argmin(&self, dim: isize) -> Tensor {
-        Tensor::record(ArgReduce { largest: false, dim: self.dim(dim) }, &[self])
+    pub fn argmin(&self, dims: impl DimList) -> Tensor {
+        self.position(false, &dims.dims(self))
+    }
+
+    #[track_caller]
+    fn position(&self, largest: bool, dims: &Dims) -> Tensor {
+        if let [dim] = dims[..] {
+            return Tensor::record(ArgReduce { largest, dim }, &[self]);
+        }
+        let kept: Dims = (0..self.rank()).filter(|d| !dims.contains(d)).collect();
+        let order = kept.iter().chain(dims).copied().collect();
+        let behind = Tensor::record(Permute { dims: order }, &[self]);
+        let mut shape: Shape = kept.iter().map(|&d| self.shape()[d]).collect();
+        shape.0.push(self.count(dims));
+        let joined = Tensor::record(Reshape { shape }, &[&behind]);
+        Tensor::record(ArgReduce { largest, dim: kept.len() }, &[&joined])
     }
 
     /// Running sum along `dim`. Integers and bool give i64.
