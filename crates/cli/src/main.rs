@@ -17,6 +17,7 @@ mod values;
 use args::{Cli, Command};
 use clap::{CommandFactory, FromArgMatches};
 use failure::Failure;
+use meshwork_cpu::Level;
 use std::process::ExitCode;
 
 /// Exit code of a run that Ctrl-C ended: 128 + SIGINT, as shells have it.
@@ -43,6 +44,7 @@ fn run(argv: &[String]) -> Result<ExitCode, Failure> {
         }
         Err(e) => return Err(Failure::Mistake(mistakes::in_words(&e, argv))),
     };
+    Level::requested().map_err(Failure::Mistake)?;
     let cli = Cli::from_arg_matches(&matches).map_err(|e| Failure::Mistake(mistakes::in_words(&e, argv)))?;
     match cli.command {
         Command::Train(args) => train::run(args, &argv[2..]),

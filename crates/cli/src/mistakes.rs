@@ -77,7 +77,13 @@ pub fn did_you_mean(given: &str, known: &[String]) -> String {
 
 fn nearest<'a>(given: &str, known: &'a [String]) -> Option<&'a str> {
     let given = given.to_lowercase().replace('_', "-");
+    let bare = |name: &str| name.trim_start_matches('-').to_string();
     let near = known.iter().map(|name| (strsim::damerau_levenshtein(&given, name), name));
     let (distance, name) = near.min()?;
-    (distance <= 1 + name.len() / 3).then_some(name)
+    if distance <= 1 + name.len() / 3 {
+        return Some(name);
+    }
+    // `batchsize` is more than a slip away from `batch`, but begins with it.
+    let begins = |name: &&String| bare(name).len() > 2 && bare(&given).starts_with(&bare(name));
+    known.iter().filter(begins).max_by_key(|name| name.len()).map(String::as_str)
 }

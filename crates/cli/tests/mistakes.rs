@@ -134,3 +134,23 @@ fn settings_without_effect_are_warned_about() {
          warning: --gamma has no effect with the schedule constant\n"
     );
 }
+
+#[test]
+fn a_folder_with_weights_of_something_else_is_not_overwritten() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("mine")).unwrap();
+    place.write("mine/model.safetensors", "precious");
+    let ran = place.run("train mlp --steps 1 --save mine");
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.stderr.contains("holds a model.safetensors of something else"), "{}", ran.stderr);
+    assert_eq!(place.text("mine/model.safetensors"), "precious");
+}
+
+#[test]
+fn an_instruction_set_that_is_not_there_is_a_mistake() {
+    let place = Place::new();
+    let output = place.command("train mlp --steps 1").env("MESHWORK_SIMD", "avx9").output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.starts_with("error: MESHWORK_SIMD=avx9: this processor can run portable"), "{text}");
+}

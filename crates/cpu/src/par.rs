@@ -62,6 +62,14 @@ impl Par {
     /// # Panics
     /// When `threads` is 0 or more than 65,535, or the system refuses a thread.
     pub fn new(threads: usize) -> Self {
+        Par::try_new(threads).expect("the system has no thread left for a worker")
+    }
+
+    /// As [`Par::new`], with an error when the system refuses a thread.
+    ///
+    /// # Panics
+    /// When `threads` is 0 or more than 65,535.
+    pub fn try_new(threads: usize) -> std::io::Result<Self> {
         assert!((1..=INSIDE as usize).contains(&threads), "a group needs 1 to 65535 threads, not {threads}");
         let shared = Arc::new(SharedState {
             gate: AtomicU64::new(0),
@@ -73,16 +81,13 @@ impl Par {
             bell: Condvar::new(),
             stop: AtomicBool::new(false),
         });
-        let workers = (1..threads)
-            .map(|i| {
-                let shared = shared.clone();
-                std::thread::Builder::new()
-                    .name(format!("meshwork-worker-{i}"))
-                    .spawn(move || shared.work())
-                    .expect("the system has no thread left for a worker")
-            })
-            .collect();
-        Par { threads, shared, caller: Mutex::new(()), workers }
+        let mut par = Par { threads, shared, caller: Mutex::new(()), workers: Vec::new() };
+        for i in 1..threads {
+            let shared = par.shared.clone();
+            let name = format!("meshwork-worker-{i}");
+            par.workers.push(std::thread::Builder::new().name(name).spawn(move || shared.work())?);
+        }
+        Ok(par)
     }
 
     /// Number of threads, the caller's included.

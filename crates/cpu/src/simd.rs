@@ -78,15 +78,23 @@ impl Level {
     }
 
     fn from_environment() -> Level {
+        Self::requested().unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// The strongest available level, or the one that `MESHWORK_SIMD` names.
+    ///
+    /// # Errors
+    /// What is wrong with `MESHWORK_SIMD`, and what this processor can run.
+    pub fn requested() -> Result<Level, String> {
         let available = Level::available();
         let strongest = *available.last().expect("portable is always there");
-        let Ok(name) = std::env::var("MESHWORK_SIMD") else { return strongest };
+        let Ok(name) = std::env::var("MESHWORK_SIMD") else { return Ok(strongest) };
         let names: Vec<&str> = available.iter().map(|l| l.name()).collect();
         available
             .iter()
             .copied()
             .find(|l| l.name() == name)
-            .unwrap_or_else(|| panic!("MESHWORK_SIMD={name}: this processor can run {}", names.join(", ")))
+            .ok_or_else(|| format!("MESHWORK_SIMD={name}: this processor can run {}", names.join(", ")))
     }
 
     /// Makes a level the one in force, for tests and measurements.

@@ -2,7 +2,7 @@
 
 use crate::Value;
 use crate::buffer::{Buffer, MemoryStats, Pool};
-use crate::event::{Event, RunError};
+use crate::event::Event;
 use crate::execute::{Binding, Bound, Run};
 use meshwork_cpu::{Level, Par};
 use meshwork_graph::program::Program;
@@ -37,8 +37,16 @@ struct Inner {
 
 enum Job {
     Run(Box<Run>),
-    Threads(usize),
-    Mark(Arc<Event>),
+    Mark(Mark),
+}
+
+/// An event that is complete when the queue has come this far, or has ended.
+struct Mark(Arc<Event>);
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        self.0.complete(Ok(()));
+    }
 }
 
 /// Most threads that a device accepts.
@@ -66,7 +74,7 @@ impl Device {
         let memory = pool.clone();
         std::thread::Builder::new()
             .name(format!("meshwork-cpu:{index}"))
-            .spawn(move || serve(jobs, threads, &memory))
+            .spawn(move || serve(jobs, &memory))
             .expect("the system has no thread left for a device's queue");
         let inner = Inner { index, threads: AtomicUsize::new(threads), queue: Mutex::new(queue), pool };
         Device { inner: Arc::new(inner) }
@@ -82,9 +90,7 @@ impl Device {
         if !(1..=MAX_THREADS).contains(&threads) {
             return Err(DeviceError::Threads(threads, cores()));
         }
-        if self.inner.threads.swap(threads, Ordering::Relaxed) != threads {
-            self.submit(Job::Threads(threads));
-        }
+        self.inner.threads.store(threads, Ordering::Relaxed);
         Ok(())
     }
 
@@ -98,11 +104,10 @@ impl Device {
         self.inner.pool.reset_peak();
     }
 
-    /// Waits until all work that was handed over so far is done, and says how the last of it ended only in so
-    /// far as it did end: errors reach those who read the values.
+    /// Waits until all work that was handed over so far is done. Errors reach those who read the values.
     pub fn synchronize(&self) {
         let event = Arc::new(Event::new());
-        self.submit(Job::Mark(event.clone()));
+        self.submit(Job::Mark(Mark(event.clone())));
         let _ = event.wait();
     }
 
@@ -113,13 +118,13 @@ impl Device {
 
     /// Hands a program over. Returns at once with its outputs, which are computed in the order of hand-over.
     ///
-    /// Donated inputs whose buffer nobody else holds are overwritten; for the others memory is allocated.
+    /// Donated inputs are overwritten; for the other outputs memory is allocated. The program runs on as many threads as
+    /// it was compiled for.
     ///
     /// # Panics
     /// When the number of inputs is not the program's.
-    pub fn run(&self, program: Arc<Program>, inputs: Vec<Binding>) -> Vec<Value> {
+    pub fn run(&self, program: Arc<Program>, inputs: Vec<Binding>, threads: usize) -> Vec<Value> {
         assert_eq!(inputs.len(), program.inputs.len(), "inputs of a program");
-        let ready = Arc::new(Event::new());
         let outputs: Vec<Arc<Buffer>> = program
             .outputs
             .iter()
@@ -128,9 +133,10 @@ impl Device {
                 _ => Arc::new(Buffer::new(&self.inner.pool, output.ty.bytes())),
             })
             .collect();
-        let values = outputs.iter().map(|b| Value::new(b.clone(), ready.clone())).collect();
+        let ready: Vec<Arc<Event>> = outputs.iter().map(|_| Arc::new(Event::new())).collect();
+        let values = outputs.iter().zip(&ready).map(|(b, r)| Value::new(b.clone(), r.clone())).collect();
         let inputs = inputs.into_iter().map(Bound::from).collect();
-        self.submit(Job::Run(Box::new(Run { program, inputs, outputs, ready })));
+        self.submit(Job::Run(Box::new(Run { program, threads, inputs, outputs, ready })));
         values
     }
 
@@ -141,24 +147,32 @@ impl Device {
 }
 
 /// The queue's thread: it is also the first thread of the device's kernels.
-fn serve(jobs: Receiver<Job>, threads: usize, pool: &Arc<Pool>) {
-    let mut par = Par::new(threads);
+fn serve(jobs: Receiver<Job>, pool: &Arc<Pool>) {
+    let mut par: Option<Par> = None;
     let mut arena = Arena::default();
     while let Ok(job) = jobs.recv() {
-        match job {
-            Job::Run(run) => {
-                pool.account(run.program.memory.arena);
-                let room = arena.at_least(run.program.memory.arena);
-                let outcome = run.execute(room, &par, Level::current());
-                pool.unaccount(run.program.memory.arena);
-                let Run { inputs, outputs, ready, .. } = *run;
-                // Whoever waits for the event finds the memory of dropped inputs free.
-                drop((inputs, outputs));
-                ready.complete(outcome);
+        let mut run = match job {
+            Job::Run(run) => run,
+            Job::Mark(mark) => {
+                drop(mark);
+                continue;
             }
-            Job::Threads(threads) => par = Par::new(threads),
-            Job::Mark(event) => event.complete(Ok(())),
+        };
+        if par.as_ref().is_none_or(|par| par.threads() != run.threads) {
+            par = None;
+            match Par::try_new(run.threads) {
+                Ok(new) => par = Some(new),
+                Err(e) => run.fail(&format!("the system refuses {} threads ({e}); set fewer", run.threads)),
+            }
         }
+        let Some(par) = &par else { continue };
+        pool.account(run.program.memory.arena);
+        let room = arena.at_least(run.program.memory.arena);
+        let outcomes = run.execute(room, par, Level::current());
+        pool.unaccount(run.program.memory.arena);
+        // Whoever waits for an event finds the memory of dropped inputs free.
+        run.let_go();
+        run.ready.iter().zip(outcomes).for_each(|(event, outcome)| event.complete(outcome));
     }
 }
 
@@ -192,11 +206,5 @@ impl fmt::Debug for Device {
 impl PartialEq for Device {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
-    }
-}
-
-impl RunError {
-    pub(crate) fn new(text: String) -> Self {
-        RunError(text.into())
     }
 }

@@ -31,11 +31,6 @@ impl Event {
         self.changed.notify_all();
     }
 
-    /// Whether the work has finished or failed.
-    pub fn is_complete(&self) -> bool {
-        self.state.lock().unwrap_or_else(|e| e.into_inner()).is_some()
-    }
-
     /// Waits for the outcome.
     pub fn wait(&self) -> Result<(), RunError> {
         let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());

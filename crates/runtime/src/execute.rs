@@ -37,27 +37,58 @@ impl From<Binding> for Bound {
 /// A program that has been handed over.
 pub(crate) struct Run {
     pub program: Arc<Program>,
+    /// What the program was compiled for.
+    pub threads: usize,
     pub inputs: Vec<Bound>,
     pub outputs: Vec<Arc<Buffer>>,
-    pub ready: Arc<Event>,
+    /// One event for each output.
+    pub ready: Vec<Arc<Event>>,
+}
+
+/// A run that the queue never comes to fails, so that nobody waits for it forever.
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.fail("the device's queue ended before the work was done");
+    }
 }
 
 impl Run {
-    /// Runs all steps, or says which one failed, or whose failure reaches this run.
-    pub fn execute(&self, arena: *mut u8, par: &Par, level: Level) -> Result<(), RunError> {
-        for input in &self.inputs {
-            if let Bound::Buffer(_, ready) = input {
-                ready.wait()?;
+    /// Completes the events that are still open with an error.
+    pub fn fail(&self, cause: &str) {
+        self.ready.iter().for_each(|event| event.complete(Err(RunError(cause.into()))));
+    }
+
+    /// Lets go of all buffers.
+    pub fn let_go(&mut self) {
+        self.inputs.clear();
+        self.outputs.clear();
+    }
+
+    /// Runs the steps and says how each output ended. A step that fails, or reads what failed, spoils its result, and
+    /// all others run: only what depends on a failure fails, with its cause.
+    pub fn execute(&self, arena: *mut u8, par: &Par, level: Level) -> Vec<Result<(), RunError>> {
+        let mut spoilt: Vec<(Location, RunError)> = Vec::new();
+        for (i, input) in self.inputs.iter().enumerate() {
+            if let Bound::Buffer(_, ready) = input
+                && let Err(e) = ready.wait()
+            {
+                spoilt.push((Location::Input(i), e));
             }
         }
         let context = Context { par, level };
         for (i, step) in self.program.steps.iter().enumerate() {
-            catch_unwind(AssertUnwindSafe(|| self.step(step, arena, context))).map_err(|panic| {
-                let name = step.op.operation().name();
-                RunError::new(format!("kernel {i} ({name} -> {}) failed: {}", step.ty, message(&*panic)))
-            })?;
+            let cause = |location| spoilt.iter().find(|(at, _)| *at == location).map(|(_, e)| e.clone());
+            let failure = step.inputs.iter().find_map(|view| cause(view.location)).or_else(|| {
+                let panic = catch_unwind(AssertUnwindSafe(|| self.step(step, arena, context))).err()?;
+                let (name, what) = (step.op.operation().name(), message(&*panic));
+                Some(RunError(format!("kernel {i} ({name} -> {}) failed: {what}", step.ty).into()))
+            });
+            spoilt.retain(|(at, _)| *at != step.output);
+            spoilt.extend(failure.map(|e| (step.output, e)));
         }
-        Ok(())
+        let outcome =
+            |i| spoilt.iter().find(|(at, _)| *at == Location::Output(i)).map_or(Ok(()), |(_, e)| Err(e.clone()));
+        (0..self.outputs.len()).map(outcome).collect()
     }
 
     fn pointer(&self, location: Location, arena: *mut u8) -> *mut u8 {

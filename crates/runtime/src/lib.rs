@@ -34,6 +34,9 @@ impl Value {
     /// Whether this is the only clone of the value, so that a run may overwrite it. Work that was handed over
     /// earlier does not count: it runs before.
     pub fn is_unique(&self) -> bool {
-        Arc::strong_count(&self.share) == 1
+        let unique = Arc::strong_count(&self.share) == 1;
+        // What another thread read before it dropped its clone is ordered before the overwriting.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+        unique
     }
 }

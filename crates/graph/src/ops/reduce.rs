@@ -94,7 +94,8 @@ impl Operation for Reduce {
                 g.mul(share, hits)
             }
             ReduceOp::Prod => {
-                // The product of the others; with one zero only that zero's gradient remains.
+                // The product of the others; with one zero only that zero's gradient remains. The second derivative
+                // at a zero misses the terms of the other elements.
                 let (zero, one) = (g.zeros_like(x), g.scalar_like(x, 1.0));
                 let is_zero = g.binary(BinaryOp::Eq, x, zero);
                 let zeros = g.cast(is_zero, g.ty(x).dtype);

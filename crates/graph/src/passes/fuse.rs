@@ -78,7 +78,7 @@ fn regions(graph: &Graph) -> Vec<Option<NodeId>> {
 }
 
 /// The constant at every element of a value, as an instruction holds it.
-fn constant(graph: &Graph, id: NodeId) -> Option<Scalar> {
+pub(super) fn constant(graph: &Graph, id: NodeId) -> Option<Scalar> {
     let node = graph.node(id);
     match &node.op {
         Op::Const(c) => Some(c.value),

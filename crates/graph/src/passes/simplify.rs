@@ -2,6 +2,7 @@
 //!
 //! No rewrite here changes a value: constants are not folded and sums not reordered.
 
+use super::fuse::constant;
 use super::rewrite::{Rewrite, live};
 use crate::graph::{Graph, Node, NodeId};
 use crate::op::Op;
@@ -63,7 +64,7 @@ fn trivial(graph: &Graph, node: &Node) -> Option<NodeId> {
         Op::Element(Element::Cast(dtype)) => graph.ty(x).dtype == *dtype,
         // x · 1 = x for every x.
         Op::Element(Element::Binary(BinaryOp::Mul)) => {
-            let one = |id| constant(graph, id) == Some(1.0);
+            let one = |id| constant(graph, id).is_some_and(|value| value.as_f64() == 1.0);
             if one(x) {
                 return Some(node.inputs[1]);
             }
@@ -72,14 +73,4 @@ fn trivial(graph: &Graph, node: &Node) -> Option<NodeId> {
         _ => false,
     };
     identity.then_some(x)
-}
-
-/// The number that a value has at every element, if it is a constant.
-pub(super) fn constant(graph: &Graph, id: NodeId) -> Option<f64> {
-    let node = graph.node(id);
-    match &node.op {
-        Op::Const(c) => Some(c.value.as_f64()),
-        Op::Reshape(_) | Op::Expand(_) => constant(graph, node.inputs[0]),
-        _ => None,
-    }
 }

@@ -40,9 +40,12 @@ impl Folder {
         if self.path.exists() && !self.path.is_dir() {
             return Err(self.no_checkpoint("is a file; name a folder to save to"));
         }
-        match self.steps()?.last() {
-            Some(&(step, _)) => Err(CheckpointError::Occupied { path: self.path.clone(), step }),
-            None => Ok(()),
+        if let Some(&(step, _)) = self.steps()?.last() {
+            return Err(CheckpointError::Occupied { path: self.path.clone(), step });
+        }
+        match self.path.join(MODEL).exists() {
+            true => Err(self.no_checkpoint("holds a model.safetensors of something else; name another folder")),
+            false => Ok(()),
         }
     }
 
@@ -50,7 +53,7 @@ impl Folder {
     /// checkpoint is either this one or the one before, and whole.
     ///
     /// # Errors
-    /// [`CheckpointError::Io`]. The checkpoint before is still the newest then.
+    /// [`CheckpointError::Io`]. A checkpoint is whole and the newest then, this one or the one before.
     pub fn save(
         &self,
         state: &TrainingState,

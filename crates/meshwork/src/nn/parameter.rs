@@ -90,7 +90,7 @@ impl Parameter {
             value.dtype(),
             value.shape()
         );
-        *self.lock() = Some(value.into_leaf(true));
+        *self.lock() = Some(value.into_leaf(self.requires_grad()));
     }
 
     /// Whether [`Module::gradients`] asks for its gradient. True at first.
@@ -101,6 +101,8 @@ impl Parameter {
     /// Freezes the parameter, or thaws it again.
     pub fn set_requires_grad(&self, requires_grad: bool) {
         self.inner.trained.store(requires_grad, Ordering::Relaxed);
+        let mut value = self.lock();
+        *value = value.take().map(|value| value.into_leaf(requires_grad));
     }
 
     /// Whether both are the same parameter, not just equal.
@@ -126,7 +128,7 @@ impl Parameter {
 
     fn initial(&self) -> Tensor {
         let key = || self.inner.site.key_of(0, 0);
-        no_grad(|| self.inner.init.tensor(self.shape(), self.dtype(), key)).into_leaf(true)
+        no_grad(|| self.inner.init.tensor(self.shape(), self.dtype(), key)).into_leaf(self.requires_grad())
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Tensor>> {

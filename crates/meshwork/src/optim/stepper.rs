@@ -2,7 +2,7 @@
 
 use super::group::Member;
 use super::{Gradients, Group, Named, Numbers, Optimizer, OptimizerState, OptimizerStateError, Rule, state};
-use crate::tensor::{evaluate, no_grad, set_random_step};
+use crate::tensor::{evaluate, no_grad, random_step, set_random_step};
 use rustc_hash::FxHashMap;
 
 /// An optimizer: a rule, and the parameters that it is applied to.
@@ -75,7 +75,8 @@ impl<R: Rule> Optimizer for Stepper<R> {
         no_grad(|| self.groups.iter_mut().for_each(|group| group.update(&gradients)));
         drop(gradients);
         self.steps += 1;
-        set_random_step(self.steps);
+        // Any optimizer's step is a step of the thread: no dropout mask comes twice.
+        set_random_step(random_step() + 1);
         evaluate(None);
     }
 
@@ -127,7 +128,7 @@ impl<R: Rule> Optimizer for Stepper<R> {
             }
         }
         self.steps = state.steps;
-        set_random_step(self.steps);
+        set_random_step(random_step().max(self.steps));
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use meshwork_graph::program::{Donation, Program};
 use meshwork_graph::{NodeId, Op};
 use meshwork_runtime::{Binding, Device};
 use rustc_hash::FxHashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What distinguishes one program from another.
 #[derive(PartialEq, Eq, Hash)]
@@ -46,6 +46,11 @@ pub fn last_program() -> Option<Arc<Program>> {
     cache.as_ref().and_then(|c| c.last.clone())
 }
 
+/// Keeps pending nodes pending: while the guard lives, no thread collects or hands over.
+pub(crate) fn hold_still() -> MutexGuard<'static, impl Sized> {
+    CACHE.lock().unwrap_or_else(|e| e.into_inner())
+}
+
 /// Runs everything alive and pending on this thread, and `also` with all that it needs. Returns at once; reading a
 /// value waits for it.
 pub(crate) fn evaluate(also: Option<&Arc<Node>>) {
@@ -79,7 +84,7 @@ pub(crate) fn evaluate(also: Option<&Arc<Node>>) {
         }
     };
     cache.last = Some(program.clone());
-    let values = device.run(program, bindings);
+    let values = device.run(program, bindings, threads);
     collected.settle(values);
 }
 
@@ -118,14 +123,14 @@ fn collect(roots: Vec<Arc<Node>>) -> Collected {
         found.iter().map(|(_, inputs)| inputs.as_ref().map(|i| i.iter().map(number).collect())).collect();
     let nodes: Vec<Arc<Node>> = found.into_iter().map(|(node, _)| node).collect();
 
-    // Held nodes with a history keep what gradients through them will need: their pending operands, transitively.
-    let mut history: Vec<bool> = nodes.iter().map(|n| n.is_held() && n.keeps_history()).collect();
-    // What others refer to is kept: nodes that another thread has recorded and not run yet.
+    // What tensors hold is kept, and what others refer to: nodes that another thread has recorded and not run yet.
     let uses = uses(&inputs);
-    let mut kept: Vec<bool> = nodes.iter().zip(&uses).map(|(n, uses)| Arc::strong_count(n) > uses + 1).collect();
+    let mut kept: Vec<bool> =
+        nodes.iter().zip(&uses).map(|(n, uses)| n.is_held() || Arc::strong_count(n) > uses + 1).collect();
+    // Of those, nodes with a history keep what gradients through them will need: their pending operands, transitively.
+    let mut history: Vec<bool> = nodes.iter().zip(&kept).map(|(n, kept)| *kept && n.keeps_history()).collect();
     for i in (0..nodes.len()).rev() {
         let Some(operands) = &inputs[i] else { continue };
-        kept[i] |= nodes[i].is_held();
         if history[i] {
             kept[i] = true;
             for x in operands {

@@ -1,7 +1,7 @@
 //! Gradients of recorded tensors, which are recorded tensors again.
 
 use super::Tensor;
-use super::evaluate::GONE;
+use super::evaluate::{GONE, hold_still};
 use super::node::{Inputs, Node, State};
 use crate::inspect;
 use meshwork_graph::graph::{Graph, Node as GraphNode, Operands};
@@ -69,6 +69,7 @@ pub(crate) fn gradients(
     for x in wrt {
         assert!(x.requires_grad(), "the gradient by {} needs a variable (make it one with variable())", x.ty());
     }
+    let _still = hold_still();
     let mut tape = Tape::new(wrt);
     let ends: Vec<(NodeId, NodeId)> = {
         let active: Vec<(&Tensor, &Tensor)> = outputs.iter().copied().zip(&seeds).collect();
@@ -84,11 +85,16 @@ pub(crate) fn gradients(
         node.released.store(!create_graph, Ordering::Relaxed);
     }
     let mut results = results.into_iter();
-    targets
+    let gradients = targets
         .into_iter()
         .map(|target| target.and_then(|_| results.next().expect("one result for every target")))
         .map(|result| result.map(|id| Tensor::hold(tape.import(id, create_graph))))
-        .collect()
+        .collect();
+    if !create_graph {
+        // The gradients hold what they need of values that were read early.
+        tape.active.iter().for_each(|node| node.forget_history());
+    }
+    gradients
 }
 
 /// Recorded nodes as a graph, and back.

@@ -145,6 +145,7 @@ impl Tensor {
     /// The value as a leaf for gradients, held by a node of its own: unlike an alias it costs no copy, and once this
     /// tensor is dropped the leaf is the only owner of its memory.
     pub(crate) fn into_leaf(self, requires_grad: bool) -> Tensor {
+        let _still = evaluate::hold_still();
         Tensor::hold(self.node().leaf(requires_grad))
     }
 

@@ -112,6 +112,15 @@ impl Node {
         freed && !self.boundary && self.released.load(Ordering::Relaxed)
     }
 
+    /// Lets the operands of a computed value go.
+    pub fn forget_history(&self) {
+        let forgotten = match &mut *self.state() {
+            State::Ready { history, .. } => std::mem::take(history),
+            _ => Inputs::new(),
+        };
+        drop(forgotten);
+    }
+
     /// Whether the node's operands must be there after a run, for gradients yet to be taken.
     pub fn keeps_history(&self) -> bool {
         self.requires_grad && !self.boundary && !self.released.load(Ordering::Relaxed)

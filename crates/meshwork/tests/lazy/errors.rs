@@ -45,3 +45,25 @@ fn the_wrong_type_of_reading() {
     assert!(failure(|| x.to_vec::<f64>()).contains("a tensor of f32 cannot be read as f64"));
     assert!(failure(|| x.item()).contains("item of a tensor of shape [2]"));
 }
+
+#[test]
+fn a_failure_spoils_what_depends_on_it_and_nothing_else() {
+    let _turn = turn();
+    let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0], &[3]);
+    let fine = &x + &x;
+    let broken = x.index_select(0, &Tensor::from_slice(&[7i64], &[1]));
+    let worse = &broken * 2.0;
+    assert_eq!(fine.to_vec::<f32>(), [2.0, 4.0, 6.0]);
+    let later = worse + 1.0;
+    let text = failure(|| later.to_vec::<f32>());
+    assert!(text.contains("index 7 is out of range"), "{text}");
+    assert_eq!(fine.sum(..).item(), 12.0);
+}
+
+#[test]
+fn a_class_that_does_not_exist_is_refused() {
+    let _turn = turn();
+    let logits = Tensor::from_slice(&[0.0f32; 6], &[2, 3]);
+    let loss = logits.cross_entropy(&Tensor::from_slice(&[1i64, 7], &[2]));
+    assert!(failure(|| loss.item()).contains("index 7 is out of range"));
+}

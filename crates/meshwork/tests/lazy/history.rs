@@ -151,3 +151,36 @@ fn gradients_need_a_scalar_and_variables() {
     let text = message(|| drop(Tensor::from_slice(&[1i64], &[1]).variable()));
     assert_eq!(text, "a variable must have a floating-point dtype, not i64");
 }
+
+#[test]
+fn a_value_that_another_thread_recorded_on_keeps_its_history() {
+    let _turn = turn();
+    let w = Tensor::from_slice(&[1.0f32, 2.0, 3.0], &[3]).variable();
+    let h = &w * &w;
+    let loss = std::thread::scope(|s| s.spawn(|| (&h * &h).sum(..)).join().unwrap());
+    let metric = h.argmax(0);
+    drop(h);
+    assert_eq!(metric.item(), 2.0);
+    assert_eq!(grad(&loss, &[&w])[0].to_vec::<f32>(), [4.0, 32.0, 108.0]);
+}
+
+#[test]
+fn a_gradient_lets_the_history_of_values_read_early_go() {
+    let _turn = turn();
+    let device = meshwork::Device::cpu(0).expect("the first device");
+    let w = Tensor::from_slice(&vec![0.5f32; 10_000], &[10_000]).variable();
+    w.eval();
+    let mut losses = Vec::new();
+    let mut allocated = Vec::new();
+    for _ in 0..3 {
+        let loss = w.tanh().exp().square().sum(..);
+        loss.item();
+        let gradient = grad(&loss, &[&w]).remove(0);
+        gradient.eval();
+        drop(gradient);
+        losses.push(loss);
+        meshwork::synchronize();
+        allocated.push(device.memory().allocated);
+    }
+    assert!(allocated[2] - allocated[0] < 1000, "{allocated:?}");
+}

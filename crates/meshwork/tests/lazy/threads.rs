@@ -47,3 +47,20 @@ fn threads_train_alike() {
     });
     assert_eq!(alone, together);
 }
+
+#[test]
+fn the_number_of_threads_may_change_while_others_compute() {
+    let _turn = turn();
+    let before = meshwork::Device::cpu(0).expect("the first device").num_threads();
+    let x = meshwork::tensor::randn(&[300, 300]);
+    let expected = x.matmul(&x).to_vec::<f32>();
+    std::thread::scope(|s| {
+        let changing =
+            s.spawn(|| (0..60).for_each(|i| meshwork::set_num_threads(1 + i % 5).expect("a number of threads")));
+        for _ in 0..20 {
+            assert_eq!(x.matmul(&x).to_vec::<f32>(), expected);
+        }
+        changing.join().unwrap();
+    });
+    meshwork::set_num_threads(before).expect("the number before");
+}
