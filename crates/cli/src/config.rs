@@ -110,6 +110,7 @@ mod tests {
 
     #[test]
     fn mistakes_name_file_and_line() {
+        assert_eq!(error("batchsize = 8"), "run.toml, line 1: there is no key \"batchsize\" (did you mean batch?)");
         assert_eq!(error("lr = 1\nbath = 8\n"), "run.toml, line 2: there is no key \"bath\" (did you mean batch?)");
         assert_eq!(
             error("weight_decay = 1"),

@@ -1,7 +1,7 @@
 //! `meshwork devices`.
 
 use meshwork::Device;
-use meshwork_cpu::Level;
+use meshwork::Level;
 
 /// Prints the devices: cores, threads, SIMD level.
 pub fn run() {

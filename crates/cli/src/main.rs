@@ -17,7 +17,7 @@ mod values;
 use args::{Cli, Command};
 use clap::{CommandFactory, FromArgMatches};
 use failure::Failure;
-use meshwork_cpu::Level;
+use meshwork::Level;
 use std::process::ExitCode;
 
 /// Exit code of a run that Ctrl-C ended: 128 + SIGINT, as shells have it.

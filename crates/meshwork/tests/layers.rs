@@ -55,17 +55,17 @@ fn batch_norm_keeps_running_statistics() {
         if x.rank() != 4 {
             continue;
         }
-        let (Some(mean), Some(var)) = (case.tensors.get("running_mean"), case.tensors.get("running_var")) else {
+        let (Some(mean), Some(var)) = (case.find("running_mean"), case.find("running_var")) else {
             continue;
         };
-        norm.running_mean.as_ref().expect("a buffer").set(mean.clone());
-        norm.running_var.as_ref().expect("a buffer").set(var.clone());
+        norm.running_mean.as_ref().expect("a buffer").set(mean);
+        norm.running_var.as_ref().expect("a buffer").set(var);
         let (weight, bias) = (norm.weight.as_ref().expect("affine"), norm.bias.as_ref().expect("affine"));
-        if let (Some(w), Some(b)) = (case.tensors.get("weight"), case.tensors.get("bias")) {
-            weight.set(w.clone());
-            bias.set(b.clone());
+        if let (Some(w), Some(b)) = (case.find("weight"), case.find("bias")) {
+            weight.set(w);
+            bias.set(b);
         }
-        let y = norm.forward(x);
+        let y = norm.forward(&x);
         assert_close(&case.name, &y.to_f64(), &case.tensor("output").to_f64(), 1e-5, 1e-4);
         let buffers = norm.named_buffers();
         let names: Vec<&str> = buffers.iter().map(|(name, _)| name.as_str()).collect();

@@ -83,11 +83,24 @@ macro_rules! convolutions {
 /// Weight `[O, C/groups, …]` and bias `[O]`.
 #[track_caller]
 fn parameters(channels: usize, out: usize, kernel: &[usize], groups: usize) -> (Parameter, Parameter) {
+    weight_and_bias(channels, out, [out, channels], kernel, groups)
+}
+
+/// Weight `[first, second/groups, …]`, where those are the numbers of channels in either order, and bias `[out]`, both
+/// uniform by the weight's fan-in.
+#[track_caller]
+pub(super) fn weight_and_bias(
+    channels: usize,
+    out: usize,
+    [first, second]: [usize; 2],
+    kernel: &[usize],
+    groups: usize,
+) -> (Parameter, Parameter) {
     assert!(
         groups > 0 && channels.is_multiple_of(groups) && out.is_multiple_of(groups),
         "{groups} groups do not divide {channels} input and {out} output channels"
     );
-    let shape: Vec<usize> = [out, channels / groups].iter().chain(kernel).copied().collect();
+    let shape: Vec<usize> = [first, second / groups].iter().chain(kernel).copied().collect();
     let bound = 1.0 / (init::fan_in(&shape).max(1) as f64).sqrt();
     let weight = Parameter::new(&shape, init::kaiming_uniform(5f64.sqrt()));
     (weight, Parameter::new(&[out], init::uniform(bound)))

@@ -1,7 +1,8 @@
 //! Transposed convolutions.
 
+use super::conv::weight_and_bias;
 use super::layer::layers;
-use super::{Module, Parameter, init};
+use super::{Module, Parameter};
 use crate::tensor::{ConvTransposeOptions, PerDim, Tensor};
 
 macro_rules! transposed_convolutions {
@@ -89,14 +90,7 @@ macro_rules! transposed_convolutions {
 /// Weight `[C, O/groups, …]` and bias `[O]`.
 #[track_caller]
 fn parameters(channels: usize, out: usize, kernel: &[usize], groups: usize) -> (Parameter, Parameter) {
-    assert!(
-        groups > 0 && channels.is_multiple_of(groups) && out.is_multiple_of(groups),
-        "{groups} groups do not divide {channels} input and {out} output channels"
-    );
-    let shape: Vec<usize> = [channels, out / groups].iter().chain(kernel).copied().collect();
-    let bound = 1.0 / (init::fan_in(&shape).max(1) as f64).sqrt();
-    let weight = Parameter::new(&shape, init::kaiming_uniform(5f64.sqrt()));
-    (weight, Parameter::new(&[out], init::uniform(bound)))
+    weight_and_bias(channels, out, [channels, out], kernel, groups)
 }
 
 transposed_convolutions! {
