@@ -1,5 +1,6 @@
 //! Everything that can be said on the command line.
 
+use crate::bench::gemm;
 use crate::values::*;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -18,6 +19,8 @@ pub enum Command {
     Train(Box<TrainArgs>),
     /// Show the program of one training step: kernels, shapes, FLOPs, bytes, memory
     Explain(ExplainArgs),
+    /// Measure how fast this machine runs, beside what it can do at most
+    Bench(BenchArgs),
     /// Show the devices
     Devices,
 }
@@ -145,4 +148,81 @@ pub struct ExplainArgs {
     /// Optimizer
     #[arg(long, value_enum, value_name = "NAME", default_value = "adam")]
     pub optimizer: OptimizerName,
+}
+
+/// `bench` and what it measures.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    #[command(subcommand)]
+    pub command: BenchCommand,
+}
+
+/// What `bench` measures.
+#[derive(Subcommand, Debug)]
+pub enum BenchCommand {
+    /// Matrix products, in GFLOP/s beside the processor's peak
+    Gemm(GemmArgs),
+    /// Elementwise operations and reductions, in GB/s beside the bandwidth of memory
+    Elementwise(ElementwiseArgs),
+    /// Convolutions and their gradients, in GFLOP/s beside the processor's peak
+    Conv(ConvArgs),
+    /// Training steps of a model on one batch of random numbers
+    Train(TrainBenchArgs),
+}
+
+/// Flags of every measurement.
+#[derive(Args, Debug)]
+pub struct BenchCommon {
+    /// Threads [default: all cores]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub threads: Option<u64>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `bench gemm`.
+#[derive(Args, Debug)]
+pub struct GemmArgs {
+    /// Measure this product alone: MxKxN, or BATCHxMxKxN; may be given several times
+    #[arg(long, value_name = "SIZES", value_parser = gemm::parse)]
+    pub shape: Vec<gemm::Shape>,
+    #[command(flatten)]
+    pub common: BenchCommon,
+}
+
+/// Flags of `bench elementwise`.
+#[derive(Args, Debug)]
+pub struct ElementwiseArgs {
+    /// Rows and columns of the matrices
+    #[arg(long, value_name = "N", value_parser = count, default_value = "10000")]
+    pub size: u64,
+    #[command(flatten)]
+    pub common: BenchCommon,
+}
+
+/// Flags of `bench conv`.
+#[derive(Args, Debug)]
+pub struct ConvArgs {
+    #[command(flatten)]
+    pub common: BenchCommon,
+}
+
+/// Flags of `bench train`.
+#[derive(Args, Debug)]
+pub struct TrainBenchArgs {
+    /// The model
+    #[arg(value_enum, value_name = "MODEL")]
+    pub model: ModelName,
+    /// Samples of a batch
+    #[arg(long, value_name = "N", value_parser = count, default_value = "256")]
+    pub batch: u64,
+    /// Steps that are timed
+    #[arg(long, value_name = "N", value_parser = count, default_value = "60")]
+    pub steps: u64,
+    /// Optimizer
+    #[arg(long, value_enum, value_name = "NAME", default_value = "sgd")]
+    pub optimizer: OptimizerName,
+    #[command(flatten)]
+    pub common: BenchCommon,
 }

@@ -1,6 +1,7 @@
 //! The program `meshwork`: train, resume and look inside.
 
 mod args;
+mod bench;
 mod config;
 mod devices;
 mod explain;
@@ -49,6 +50,7 @@ fn run(argv: &[String]) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Train(args) => train::run(args, &argv[2..]),
         Command::Explain(args) => explain::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Bench(args) => bench::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Devices => {
             devices::run();
             Ok(ExitCode::SUCCESS)

@@ -8,8 +8,11 @@ use common::Place;
 fn flags_and_names() {
     let place = Place::new();
     let cases = [
-        ("", "which command? Known are train, explain, devices; see meshwork --help"),
-        ("trian lenet", "there is no command \"trian\" (did you mean train?); known are train, explain, devices"),
+        ("", "which command? Known are train, explain, bench, devices; see meshwork --help"),
+        (
+            "trian lenet",
+            "there is no command \"trian\" (did you mean train?); known are train, explain, bench, devices",
+        ),
         ("train", "which model? Known are lenet, mlp: meshwork train lenet"),
         ("train lenett", "MODEL: \"lenett\" is not known (did you mean lenet?); known are lenet, mlp"),
         ("train lenet mlp", "\"mlp\" is one name too many; see meshwork train --help"),
@@ -38,6 +41,9 @@ fn flags_and_names() {
         ("train lenet --optimizer sgd --nesterov", "--nesterov needs --momentum above 0, such as 0.9"),
         ("train lenet --threads 5000", "--threads: 5000 threads: a device needs 1 to 1024"),
         ("train lenet --init a --resume b", "--init and --resume exclude each other"),
+        ("bench gemm --shape 3x", "--shape: \"3x\" is not sizes such as 256x800x128 (m, k, n) or 64x64x64x64"),
+        ("bench elementwise --size 99999999", "such a shape does not fit into memory"),
+        ("bench train lenet --steps 0", "--steps: \"0\" is not a whole number of at least 1, such as 64"),
         ("explain", "explain needs MODEL"),
         ("explain lenet --batch 99999999999999999", "--batch: such a batch does not fit into memory"),
     ];

@@ -13,6 +13,7 @@ pub mod index;
 pub mod kernel;
 pub mod leaf;
 pub mod level;
+pub mod limits;
 pub mod math;
 pub mod narrow;
 pub mod number;

@@ -11,7 +11,7 @@ pub mod prelude;
 pub mod tensor;
 pub mod train;
 
-pub use meshwork_cpu::Level;
+pub use meshwork_cpu::{Level, Par, limits};
 pub use meshwork_data as data;
 pub use meshwork_graph as graph;
 pub use meshwork_graph::{DType, Scalar, Shape};

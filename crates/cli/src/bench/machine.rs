@@ -1,0 +1,63 @@
+//! What is measured on: the processor, and what it can do at most.
+
+use meshwork::{Device, Level, Par, limits};
+use serde_json::{Value, json};
+
+/// The machine as a measurement names it.
+pub struct Machine {
+    /// The processor's name.
+    pub processor: String,
+    /// Cores that the process may use.
+    pub cores: usize,
+    /// Threads of the kernels.
+    pub threads: usize,
+    /// SIMD level of the kernels.
+    pub level: Level,
+}
+
+impl Machine {
+    /// This machine.
+    pub fn here() -> Machine {
+        let device = Device::cpu(0).expect("the first device is always there");
+        Machine {
+            processor: processor().unwrap_or_else(|| std::env::consts::ARCH.to_string()),
+            cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            threads: device.num_threads(),
+            level: Level::current(),
+        }
+    }
+
+    /// Fused multiply-adds of f32 in registers, in GFLOP/s.
+    pub fn peak(&self) -> f64 {
+        limits::fma_f32(&Par::new(self.threads), self.level) / 1e9
+    }
+
+    /// Bandwidths of memory.
+    pub fn bandwidth(&self) -> limits::Bandwidth {
+        limits::bandwidth(&Par::new(self.threads), self.level)
+    }
+
+    /// One line for people.
+    pub fn line(&self) -> String {
+        let Machine { processor, cores, threads, level } = self;
+        format!("{processor}, {cores} cores; {threads} threads, {}", level.name())
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "processor": self.processor,
+            "cores": self.cores,
+            "threads": self.threads,
+            "simd": self.level.name(),
+        })
+    }
+}
+
+/// The name that Linux knows.
+fn processor() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_string())
+}
