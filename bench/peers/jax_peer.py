@@ -1,6 +1,6 @@
 """JAX on the measured work: `jax_peer.py WORK…`, one line `row<TAB>unit<TAB>value` each.
 
-Work: lenet, mlp (training steps, each one jitted function), gemm, version.
+Needs jax and optax. Work: lenet, mlp (training steps, each one jitted function), gemm, version.
 """
 
 import os
@@ -10,6 +10,7 @@ import time
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import lax
 
 KEY = jax.random.PRNGKey(0)
@@ -72,22 +73,27 @@ def parameters(name):
 def train(name, forward, batch, steps):
     images, labels = jax.random.normal(KEY, (batch, 1, 28, 28)), jnp.arange(batch) * 7 % 10
 
+    optimizer = optax.sgd(0.1)
+
     def loss_of(p):
-        return -jnp.take_along_axis(jax.nn.log_softmax(forward(p, images)), labels[:, None], 1).mean()
+        return optax.softmax_cross_entropy_with_integer_labels(forward(p, images), labels).mean()
 
-    def update(p):
-        return jax.tree.map(lambda w, g: w - 0.1 * g, p, jax.grad(loss_of)(p))
+    def update(p, state):
+        loss, gradients = jax.value_and_grad(loss_of)(p)
+        updates, state = optimizer.update(gradients, state, p)
+        return optax.apply_updates(p, updates), state, loss
 
-    step = jax.jit(update, donate_argnums=0)
+    step = jax.jit(update, donate_argnums=(0, 1))
     p = parameters(name)
+    state = optimizer.init(p)
     for _ in range(max(5, steps // 10)):
-        p = step(p)
+        p, state, loss = step(p, state)
     times = []
     for _ in range(6):
         jax.block_until_ready(p)
         start = time.perf_counter()
         for _ in range(steps // 6):
-            p = step(p)
+            p, state, loss = step(p, state)
         jax.block_until_ready(p)
         times.append((time.perf_counter() - start) / (steps // 6))
     report(f"{name} b{batch}", "images/s", batch / statistics.median(times))
