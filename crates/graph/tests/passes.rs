@@ -132,6 +132,51 @@ fn a_value_with_users_inside_and_outside_of_a_region_ends_its_own() {
     ");
 }
 
+/// One step of momentum: the new velocity is a result and is read by the new weight.
+#[test]
+fn a_region_has_several_results_in_the_memory_of_its_operands() {
+    let mut g = Graph::new();
+    let (w, v, grad) = (input(&mut g, &[8]), input(&mut g, &[8]), input(&mut g, &[8]));
+    let kept = g.scalar_like(v, 0.9);
+    let old = g.mul(v, kept);
+    let velocity = g.add(old, grad);
+    let new = g.sub(w, velocity);
+    g.outputs = vec![new, velocity];
+    let program = compile(&g, &Donation::from_slice(&[true, true, false]), &Plain, &mut |_, _| {});
+    let mut donated: Vec<Option<usize>> = program.outputs.iter().map(|o| o.donated).collect();
+    donated.sort();
+    assert_eq!(donated, [Some(0), Some(1)]);
+    assert_eq!(program.steps.len(), 1);
+    insta::assert_snapshot!("several_results", fuse(&g));
+}
+
+#[test]
+fn regions_that_read_the_same_value_join() {
+    let mut g = Graph::new();
+    let x = input(&mut g, &[8]);
+    let (a, b) = (g.unary(UnaryOp::Exp, x), g.unary(UnaryOp::Tanh, x));
+    let sum = g.reduce(Reduce::new(ReduceOp::Sum, &[0]), a);
+    let product = g.reduce(Reduce::new(ReduceOp::Prod, &[0]), b);
+    g.outputs = vec![sum, product];
+    insta::assert_snapshot!("siblings", fuse(&g));
+}
+
+#[test]
+fn a_value_that_is_needed_much_later_is_computed_later() {
+    let mut g = Graph::new();
+    let x = input(&mut g, &[32, 32]);
+    let soon = g.unary(UnaryOp::Exp, x);
+    let mut y = soon;
+    for _ in 0..8 {
+        y = linear(&mut g, y, x);
+    }
+    let late = g.unary(UnaryOp::Tanh, soon);
+    let end = linear(&mut g, late, y);
+    g.outputs = vec![end];
+    let fused = fuse(&g);
+    assert!(!fused.nodes.iter().any(|node| matches!(node.op, Op::Part(_))), "{fused}");
+}
+
 #[test]
 fn buffers_that_live_together_do_not_overlap() {
     let mut g = Graph::new();
@@ -157,15 +202,17 @@ fn buffers_that_live_together_do_not_overlap() {
                 assert_eq!(written.map(|w| w.0), Some(at), "step {i} reads what a later step has overwritten");
             }
         }
-        if let Location::Arena(at) = step.output {
-            assert!(at + step.ty.bytes() <= program.memory.arena);
-            writes.push((at, at + step.ty.bytes(), i));
+        for output in &step.outputs {
+            if let Location::Arena(at) = output.location {
+                assert!(at + output.ty.bytes() <= program.memory.arena);
+                writes.push((at, at + output.ty.bytes(), i));
+            }
         }
         if step.scratch.1 > 0 {
             writes.push((step.scratch.0, step.scratch.0 + step.scratch.1, i));
         }
     }
-    let sum: usize = program.steps.iter().map(|s| s.ty.bytes()).sum();
+    let sum: usize = program.steps.iter().flat_map(|s| &s.outputs).map(|o| o.ty.bytes()).sum();
     assert!(program.memory.arena < sum, "the arena reuses memory");
 }
 

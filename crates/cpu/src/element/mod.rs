@@ -3,6 +3,8 @@
 
 mod ops;
 #[cfg(test)]
+mod random_regions;
+#[cfg(test)]
 mod tests;
 
 pub use ops::{extremum_f32, extremum_f64};
@@ -30,8 +32,8 @@ enum Place {
     /// In the memory of a dense input.
     Input(usize),
     Slot(usize),
-    /// In the memory of the output.
-    Output,
+    /// In the memory of an output.
+    Output(usize),
 }
 
 #[derive(Debug)]
@@ -48,45 +50,79 @@ struct Source {
     dtype: DType,
 }
 
+/// Where a result goes.
+struct Sink {
+    register: usize,
+    first: Shared<u8>,
+    dtype: DType,
+    streams: bool,
+    /// The register is not the output's memory itself: the tile is stored when all of it has been computed.
+    stored: bool,
+}
+
 /// A region with places for its registers.
 struct Plan<'a> {
     op: &'a Fused,
     sources: Vec<Source>,
+    sinks: Vec<Sink>,
     places: Vec<Place>,
+    /// Instructions whose result is rounded at once, since others read it.
+    rounded: Vec<bool>,
     /// Registers that are the same in every tile.
     fixed: Vec<u16>,
     steps: Vec<Step>,
     slots: usize,
     /// Slot for the narrowed result where it is streamed.
     spare: usize,
-    output: Shared<u8>,
-    dtype: DType,
     len: usize,
-    streams: bool,
     level: Level,
 }
 
-/// Computes the region. An input may lie where the output does if it is dense and has elements of the same size.
+/// Computes the region. An input may lie where an output does if it is dense and has elements of the same size.
 ///
 /// # Panics
 /// When shapes or dtypes differ from what the region says.
-pub fn run(op: &Fused, inputs: &[Operand], output: Output, context: Context) {
-    assert_eq!(op.inputs.len(), inputs.len(), "inputs of a fused region");
+pub fn run(op: &Fused, inputs: &[Operand], outputs: &[Output], context: Context) {
+    assert_eq!((op.inputs.len(), op.outputs.len()), (inputs.len(), outputs.len()), "operands of a fused region");
+    let shape = outputs[0].shape;
     for (operand, &dtype) in inputs.iter().zip(&op.inputs) {
         assert_eq!(operand.dtype, dtype, "dtype of an input of a fused region");
-        assert_eq!(operand.shape(), output.shape, "shape of an input of a fused region");
+        assert_eq!(operand.shape(), shape, "shape of an input of a fused region");
     }
-    let len = output.shape.numel();
+    for (output, &register) in outputs.iter().zip(&op.outputs) {
+        assert_eq!(output.dtype, op.dtype_of(register), "dtype of a result of a fused region");
+        assert_eq!(output.shape, shape, "shape of a result of a fused region");
+    }
+    let len = shape.numel();
     if len == 0 {
         return;
     }
-    let plan = Plan::new(op, inputs, output, context.level);
+    let plan = Plan::new(op, inputs, outputs, context.level);
     context.par.ranges(len.div_ceil(TILE), GRAIN, &|tiles| plan.tiles(tiles));
 }
 
+impl Sink {
+    fn new(register: u16, output: &Output, sources: &[Source]) -> Self {
+        let (first, bytes) = (output.bytes(), output.shape.numel() * output.dtype.size());
+        let written = first as usize..first as usize + bytes;
+        let mut in_place = false;
+        for source in sources {
+            let read = extent(&source.walk, source.first.0 as usize, source.dtype.size());
+            let overlaps = read.start < written.end && written.start < read.end;
+            assert!(
+                !overlaps || read == written && source.walk.is_dense(),
+                "an input overlaps the output without being the same dense elements"
+            );
+            in_place |= overlaps;
+        }
+        let streams = !in_place && bytes >= stream::STREAM_BYTES;
+        let stored = in_place || streams || is_half(output.dtype);
+        Sink { register: register.into(), first: Shared(first), dtype: output.dtype, streams, stored }
+    }
+}
+
 impl<'a> Plan<'a> {
-    fn new(op: &'a Fused, inputs: &[Operand], output: Output, level: Level) -> Self {
-        let (len, dtype) = (output.shape.numel(), output.dtype);
+    fn new(op: &'a Fused, inputs: &[Operand], outputs: &[Output], level: Level) -> Self {
         let sources: Vec<Source> = inputs
             .iter()
             .map(|operand| {
@@ -95,44 +131,45 @@ impl<'a> Plan<'a> {
                 Source { walk: Walk::new(operand.layout), first: Shared(first.cast_mut()), dtype: operand.dtype }
             })
             .collect();
-        let output = Shared(output.bytes());
-        let written = output.0 as usize..output.0 as usize + len * dtype.size();
-        let in_place = sources.iter().any(|source| {
-            let read = extent(&source.walk, source.first.0 as usize, source.dtype.size());
-            let overlaps = read.start < written.end && written.start < read.end;
-            assert!(
-                !overlaps || read == written && source.walk.is_dense(),
-                "an input overlaps the output without being the same dense elements"
-            );
-            overlaps
-        });
-        let streams = !in_place && len * dtype.size() >= stream::STREAM_BYTES;
+        let sinks: Vec<Sink> =
+            op.outputs.iter().zip(outputs).map(|(&register, output)| Sink::new(register, output, &sources)).collect();
         let mut plan = Plan {
             op,
-            places: vec![Place::Output; sources.len() + op.code.len()],
+            places: vec![Place::Slot(0); sources.len() + op.code.len()],
             sources,
+            sinks,
+            rounded: vec![false; op.code.len()],
             fixed: vec![],
             steps: vec![],
             slots: 0,
             spare: 0,
-            output,
-            dtype,
-            len,
-            streams,
+            len: outputs[0].shape.numel(),
             level,
         };
-        plan.place(in_place || streams || is_half(dtype));
+        plan.place();
         plan
     }
 
     /// Gives every register a place. A slot is used again after the last instruction that reads it.
-    fn place(&mut self, buffered: bool) {
+    fn place(&mut self) {
         let inputs = self.sources.len();
         let count = self.places.len();
         let mut last_use = vec![usize::MAX; count];
         for (index, instr) in self.op.code.iter().enumerate() {
-            for &arg in &instr.args[..arity(instr.op)] {
+            for &arg in instr.reads() {
                 last_use[usize::from(arg)] = index;
+            }
+        }
+        for (index, instr) in self.op.code.iter().enumerate() {
+            self.rounded[index] = is_half(instr.dtype) && !is_exact(instr.op) && last_use[inputs + index] != usize::MAX;
+        }
+        let mut direct = vec![None; count];
+        for (k, sink) in self.sinks.iter().enumerate() {
+            if sink.stored {
+                // Kept until the tile is stored.
+                last_use[sink.register] = usize::MAX - 1;
+            } else {
+                direct[sink.register] = Some(Place::Output(k));
             }
         }
         let mut free: Vec<usize> = vec![];
@@ -168,7 +205,7 @@ impl<'a> Plan<'a> {
             if loaded[register] {
                 continue;
             }
-            let args = &instr.args[..arity(instr.op)];
+            let args = instr.reads();
             for &arg in args {
                 let arg = usize::from(arg);
                 if !loaded[arg] {
@@ -178,8 +215,7 @@ impl<'a> Plan<'a> {
                     self.steps.push(Step::Load { input: arg, slot });
                 }
             }
-            let last = register + 1 == count;
-            let to = if last && !buffered { Place::Output } else { Place::Slot(take(&mut free)) };
+            let to = direct[register].unwrap_or_else(|| Place::Slot(take(&mut free)));
             self.places[register] = to;
             loaded[register] = true;
             self.steps.push(Step::Compute { index, to });
@@ -193,7 +229,6 @@ impl<'a> Plan<'a> {
             }
             if let Place::Slot(slot) = to
                 && last_use[register] == usize::MAX
-                && !last
             {
                 free.push(slot);
             }
@@ -211,7 +246,7 @@ impl<'a> Plan<'a> {
             let start = tile * TILE;
             self.tile(slots, start, TILE.min(self.len - start));
         }
-        if self.streams {
+        if self.sinks.iter().any(|sink| sink.streams) {
             stream::fence();
         }
         ARENA.set(arena);
@@ -219,14 +254,14 @@ impl<'a> Plan<'a> {
 
     /// The address of a register's elements from `start`.
     fn address(&self, slots: *mut u8, place: Place, start: usize) -> *mut u8 {
-        // SAFETY: slots lie inside the arena; `start` is an element of the input or output.
+        // SAFETY: slots lie inside the arena; `start` is an element of the inputs and outputs.
         unsafe {
             match place {
                 Place::Slot(slot) => slots.add(slot * SLOT),
                 Place::Input(input) => {
                     self.sources[input].first.pointer().add(start * self.sources[input].dtype.size())
                 }
-                Place::Output => self.output.pointer().add(start * self.dtype.size()),
+                Place::Output(k) => self.sinks[k].first.pointer().add(start * self.sinks[k].dtype.size()),
             }
         }
     }
@@ -288,37 +323,36 @@ impl<'a> Plan<'a> {
                             Element::Cast(to) => ops::cast(held(from), to, &tile),
                             Element::Const(_) => unreachable!("constants are fixed"),
                         }
-                        // The last result is rounded when it is stored.
-                        let last = index + 1 == self.op.code.len();
-                        if is_half(instr.dtype) && !last && !is_exact(instr.op) {
+                        if self.rounded[index] {
                             ops::round(instr.dtype, &tile);
                         }
                     }
                 }
             }
         }
-        let place = self.places[self.places.len() - 1];
-        if !matches!(place, Place::Output) {
-            self.store(slots, place, start, count);
+        for sink in self.sinks.iter().filter(|sink| sink.stored) {
+            self.store(sink, slots, start, count);
         }
     }
 
-    /// Moves the result from its slot to the output.
-    fn store(&self, slots: *mut u8, place: Place, start: usize, count: usize) {
-        let output = self.address(slots, Place::Output, start);
-        let mut tile =
-            Tile { args: [self.address(slots, place, start).cast_const(); 3], out: output, count, level: self.level };
-        // SAFETY: the slot holds the result; the output has room for it and is not read any more in this tile.
+    /// Moves a result from its slot to the output, rounding it.
+    fn store(&self, sink: &Sink, slots: *mut u8, start: usize, count: usize) {
+        let (dtype, from) = (sink.dtype, self.address(slots, self.places[sink.register], start).cast_const());
+        // SAFETY: `start` is an element of the output.
+        let output = unsafe { sink.first.pointer().add(start * dtype.size()) };
+        let mut tile = Tile { args: [from; 3], out: output, count, level: self.level };
+        // SAFETY: the slot holds the result; the output has room for it, and what it overlaps is not read any more in
+        // this tile.
         unsafe {
-            if self.streams {
-                if is_half(self.dtype) {
+            if sink.streams {
+                if is_half(dtype) {
                     tile.out = self.address(slots, Place::Slot(self.spare), 0);
-                    ops::store(self.dtype, &tile);
+                    ops::store(dtype, &tile);
                     tile.args[0] = tile.out;
                 }
-                stream::copy(tile.args[0], output, count * self.dtype.size());
+                stream::copy(tile.args[0], output, count * dtype.size());
             } else {
-                ops::store(self.dtype, &tile);
+                ops::store(dtype, &tile);
             }
         }
     }
@@ -353,15 +387,6 @@ unsafe fn fill(value: Scalar, dtype: DType, to: *mut u8) {
 
 fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
-}
-
-fn arity(op: Element) -> usize {
-    match op {
-        Element::Unary(_) | Element::Cast(_) => 1,
-        Element::Binary(_) => 2,
-        Element::Select => 3,
-        Element::Const(_) => 0,
-    }
 }
 
 /// Whether the result of narrow floats needs no rounding.

@@ -4,6 +4,7 @@ use crate::math;
 use crate::testing::{self, Case, Sample, bits, each_context, samples};
 use meshwork_graph::Shape;
 use meshwork_graph::ops::Instr;
+use smallvec::SmallVec;
 
 const UNARY: [UnaryOp; 19] = {
     use UnaryOp::*;
@@ -159,7 +160,7 @@ fn one_thread(level: Level, test: impl FnOnce(Context)) {
 fn run_single<R: Sample>(op: Element, inputs: &[Operand], context: Context) -> Vec<R> {
     let dtypes: Vec<DType> = inputs.iter().map(|i| i.dtype).collect();
     let fused = Fused::single(op, &dtypes, R::DTYPE);
-    testing::output::<R>(inputs[0].shape(), |output| run(&fused, inputs, output, context))
+    testing::output::<R>(inputs[0].shape(), |output| run(&fused, inputs, &[output], context))
 }
 
 /// Two columns of numbers that meet in all pairs of edge cases.
@@ -294,6 +295,7 @@ fn region(dtype: DType) -> Fused {
             instr(Select, [7, 4, 6], dtype),
             instr(Binary(BinaryOp::Mul), [8, 5, 0], dtype),
         ],
+        outputs: SmallVec::from_slice(&[9]),
     }
 }
 
@@ -315,7 +317,7 @@ fn check_region<T: Reference>(shape: &[usize], tenth: T, everywhere: bool) {
             let want: Vec<T> =
                 a.elements().into_iter().zip(b.elements()).map(|(x, y)| region_reference(x, y, tenth)).collect();
             let got = testing::output::<T>(&a.layout.shape, |output| {
-                run(&fused, &[a.operand(), b.operand()], output, context);
+                run(&fused, &[a.operand(), b.operand()], &[output], context);
             });
             assert_eq!(bits(&got), bits(&want), "{} {:?} {:?}", T::DTYPE, a.layout, b.layout);
         }
@@ -343,7 +345,7 @@ fn large_regions_use_all_threads_and_give_the_same() {
     let want: Vec<f32> = a.data.iter().map(|&x| region_reference(x, x, 0.1)).collect();
     each_context(|context| {
         let got = testing::output::<f32>(&a.layout.shape, |output| {
-            run(&fused, &[a.operand(), a.operand()], output, context);
+            run(&fused, &[a.operand(), a.operand()], &[output], context);
         });
         assert_eq!(bits(&got), bits(&want));
     });
@@ -362,7 +364,7 @@ fn check_in_place<T: Reference>(tenth: T) {
         unsafe {
             let a = Operand::new(at.cast_const().cast(), T::DTYPE, &layout);
             let output = Output::new(at.cast(), T::DTYPE, &shape);
-            run(&region(T::DTYPE), &[a, b.operand()], output, context);
+            run(&region(T::DTYPE), &[a, b.operand()], &[output], context);
         }
         assert_eq!(bits(&data), bits(&want));
     });
@@ -386,7 +388,7 @@ fn a_shifted_operand_may_not_be_replaced() {
         unsafe {
             let a = Operand::new(at.cast_const().cast(), DType::F32, &layout);
             let fused = Fused::single(Element::Unary(UnaryOp::Neg), &[DType::F32], DType::F32);
-            run(&fused, &[a], Output::new(at.cast(), DType::F32, &shape), context);
+            run(&fused, &[a], &[Output::new(at.cast(), DType::F32, &shape)], context);
         }
     });
 }

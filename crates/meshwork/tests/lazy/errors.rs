@@ -61,6 +61,18 @@ fn a_failure_spoils_what_depends_on_it_and_nothing_else() {
 }
 
 #[test]
+fn results_of_one_kernel_fail_one_by_one() {
+    let _turn = turn();
+    let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0], &[3]);
+    let broken = x.index_select(0, &Tensor::from_slice(&[7i64, 0, 0], &[3]));
+    let fine = x.exp();
+    let spoilt = &fine * &broken;
+    assert!(failure(|| spoilt.to_bytes()).contains("index 7 is out of range"));
+    assert_eq!(fine.to_vec::<f32>(), x.exp().to_vec::<f32>());
+    assert!(failure(|| spoilt.to_bytes()).contains("index 7 is out of range"));
+}
+
+#[test]
 fn a_class_that_does_not_exist_is_refused() {
     let _turn = turn();
     let logits = Tensor::from_slice(&[0.0f32; 6], &[2, 3]);
