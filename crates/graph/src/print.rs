@@ -2,7 +2,7 @@
 
 use crate::graph::{Graph, Node};
 use crate::op::Op;
-use crate::ops::{Element, Fused};
+use crate::ops::{Code, Element, Fused};
 use crate::program::{Location, Program};
 use std::fmt;
 
@@ -45,16 +45,14 @@ impl fmt::Display for Fused {
             if i > 0 {
                 f.write_str("; ")?;
             }
-            match instr.op {
-                Element::Const(value) => write!(f, "t{i}={value}")?,
-                op => {
-                    let operation: &dyn crate::op::Operation = &op;
-                    write!(f, "t{i}={}", operation.name())?;
-                    instr.reads().iter().try_for_each(|&r| write!(f, " {}", name(r)))?;
-                    if let Element::Cast(dtype) = op {
-                        write!(f, " {dtype}")?;
-                    }
-                }
+            if let Code::Const(value) = instr.op {
+                write!(f, "t{i}={value}")?;
+                continue;
+            }
+            write!(f, "t{i}={}", instr.op.name())?;
+            instr.reads().iter().try_for_each(|&r| write!(f, " {}", name(r)))?;
+            if let Code::Element(Element::Cast(dtype)) = instr.op {
+                write!(f, " {dtype}")?;
             }
         }
         if self.outputs.len() > 1 {

@@ -80,17 +80,26 @@ impl<'a> Indices<'a> {
 
     #[inline(always)]
     fn check(&self, index: i64) -> usize {
-        if index < 0 || index as u64 >= self.size as u64 {
-            self.refuse(index);
-        }
-        index as usize
+        check(index, self.dim, self.size)
     }
+}
 
-    #[cold]
-    #[inline(never)]
-    fn refuse(&self, index: i64) -> ! {
-        panic!("index {index} is out of range for dimension {} of size {}", self.dim, self.size);
+/// The index into a dimension of this size.
+///
+/// # Panics
+/// When it is out of range.
+#[inline(always)]
+pub fn check(index: i64, dim: usize, size: usize) -> usize {
+    if index < 0 || index as u64 >= size as u64 {
+        refuse(index, dim, size);
     }
+    index as usize
+}
+
+#[cold]
+#[inline(never)]
+fn refuse(index: i64, dim: usize, size: usize) -> ! {
+    panic!("index {index} is out of range for dimension {dim} of size {size}");
 }
 
 /// Reads one element per index along the dimension; inputs are `(x, index)`.

@@ -1,6 +1,6 @@
 //! Elementwise operations.
 
-use crate::dtype::{DType, Scalar};
+use crate::dtype::DType;
 use crate::graph::{Graph, NodeId};
 use crate::op::{Backward, OpError, Operation};
 use crate::rule::{Factor, Kind, SplitRule};
@@ -85,8 +85,6 @@ pub enum Element {
     /// To another dtype: floats to integers truncate toward zero and saturate, to bool is `!= 0`, to a
     /// narrower float rounds to nearest even.
     Cast(DType),
-    /// Only inside a fused region: a constant.
-    Const(Scalar),
 }
 
 impl Element {
@@ -96,12 +94,11 @@ impl Element {
             Element::Unary(_) | Element::Cast(_) => 1,
             Element::Binary(_) => 2,
             Element::Select => 3,
-            Element::Const(_) => 0,
         }
     }
 }
 
-pub(super) fn same_shape<'a>(name: &str, inputs: &[&'a Type]) -> Result<&'a Shape, OpError> {
+fn same_shape<'a>(name: &str, inputs: &[&'a Type]) -> Result<&'a Shape, OpError> {
     let shape = &inputs[0].shape;
     match inputs.iter().find(|t| t.shape != *shape) {
         None => Ok(shape),
@@ -161,7 +158,6 @@ impl Operation for Element {
             },
             Element::Select => "where",
             Element::Cast(_) => "cast",
-            Element::Const(_) => "const",
         }
     }
 
@@ -205,7 +201,6 @@ impl Operation for Element {
                 inputs[1].dtype
             }
             Element::Cast(to) => *to,
-            Element::Const(_) => return Err(OpError("const: only inside a fused region".into())),
         };
         Ok(Type { dtype, shape })
     }
@@ -224,7 +219,6 @@ impl Operation for Element {
                 let from = g.ty(b.inputs[0]).dtype;
                 vec![from.is_float().then(|| g.cast(b.grad, from))]
             }
-            Element::Const(_) => vec![],
         }
     }
 
@@ -234,7 +228,7 @@ impl Operation for Element {
 
     fn flops(&self, _: &[&Type], output: &Type) -> u64 {
         match self {
-            Element::Cast(_) | Element::Select | Element::Const(_) => 0,
+            Element::Cast(_) | Element::Select => 0,
             _ => output.shape.numel() as u64,
         }
     }
