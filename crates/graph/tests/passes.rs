@@ -117,18 +117,15 @@ fn a_value_with_users_inside_and_outside_of_a_region_ends_its_own() {
     let x = input(&mut g, &[8]);
     let e = g.unary(UnaryOp::Exp, x);
     let twice = g.add(e, e);
-    let sum = g.reduce(Reduce::new(ReduceOp::Sum, &[0]), e);
-    let spread = g.spread(sum, Shape::new(&[8]));
-    let y = g.div(twice, spread);
+    let sum = g.add_node(CumSum { dim: 0, reverse: false }, &[e]);
+    let y = g.div(twice, sum);
     g.outputs = vec![y];
     insta::assert_snapshot!(fuse(&g), @r"
     %0: f32[8] = input
     %1: f32[8] = fused[t0=exp a] %0
-    %2: f32[] = sum[dims=[0]] %1
-    %3: f32[1] = reshape %2
-    %4: f32[8] = expand %3
-    %5: f32[8] = fused[t0=add a a; t1=div t0 b] %1 %4
-    return %5
+    %2: f32[8] = cumsum[dim: 0, reverse: false] %1
+    %3: f32[8] = fused[t0=add a a; t1=div t0 b] %1 %2
+    return %3
     ");
 }
 
@@ -155,10 +152,51 @@ fn regions_that_read_the_same_value_join() {
     let mut g = Graph::new();
     let x = input(&mut g, &[8]);
     let (a, b) = (g.unary(UnaryOp::Exp, x), g.unary(UnaryOp::Tanh, x));
-    let sum = g.reduce(Reduce::new(ReduceOp::Sum, &[0]), a);
-    let product = g.reduce(Reduce::new(ReduceOp::Prod, &[0]), b);
-    g.outputs = vec![sum, product];
+    let sums = [a, b].map(|x| g.add_node(CumSum { dim: 0, reverse: false }, &[x]));
+    g.outputs = sums.to_vec();
     insta::assert_snapshot!("siblings", fuse(&g));
+}
+
+/// log softmax, the score of each row's class, and the gradient of its sum: one kernel.
+#[test]
+fn rows_are_reduced_and_picked_from_in_their_region() {
+    let mut g = Graph::new();
+    let x = input(&mut g, &[6, 4]);
+    let class = g.add_node(Input { ty: Type::new(DType::I64, Shape::new(&[6, 1])) }, &[]);
+    let shape = g.ty(x).shape.clone();
+    let max = g.reduce(Reduce::new(ReduceOp::Max, &[1]), x);
+    let max = g.restore(max, &[1], &shape);
+    let shifted = g.sub(x, max);
+    let exp = g.unary(UnaryOp::Exp, shifted);
+    let sum = g.reduce(Reduce::new(ReduceOp::Sum, &[1]), exp);
+    let log = g.unary(UnaryOp::Log, sum);
+    let log = g.restore(log, &[1], &shape);
+    let scores = g.sub(shifted, log);
+    let picked = g.add_node(Gather { dim: 1 }, &[scores, class]);
+    let seed = g.constant(1.0, DType::F32);
+    let seed = g.spread(seed, Shape::new(&[6, 1]));
+    let grad = differentiate(&mut g, &[(picked, seed)], &[x])[0].expect("the scores depend on x");
+    g.outputs = vec![picked, grad];
+    insta::assert_snapshot!("rows", fuse(&simplify(&g)));
+}
+
+/// The sum leaves the region and comes back transposed, so it cannot be one kernel.
+#[test]
+fn a_region_does_not_wait_for_itself() {
+    let mut g = Graph::new();
+    let x = input(&mut g, &[4, 4]);
+    let e = g.unary(UnaryOp::Exp, x);
+    let turned = g.permute(e, &[1, 0]);
+    let y = g.add(e, turned);
+    let rows = g.reduce(Reduce::new(ReduceOp::Sum, &[1]), y);
+    let columns = g.reduce(Reduce::new(ReduceOp::Sum, &[0]), y);
+    let total = g.add(rows, columns);
+    let spread = g.restore(total, &[1], &Shape::new(&[4, 4]));
+    let z = g.div(y, spread);
+    g.outputs = vec![z];
+    let fused = fuse(&g);
+    fused.verify().unwrap();
+    insta::assert_snapshot!("cycles", fused);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::Value;
 use crate::buffer::Buffer;
 use crate::event::{Event, RunError};
+use meshwork_cpu::element::Refused;
 use meshwork_cpu::{Context, Level, Operand, Output, Par, kernel};
 use meshwork_graph::Op;
 use meshwork_graph::program::{Location, Program, Step, View};
@@ -86,7 +87,13 @@ impl Run {
             {
                 let (name, what) = (step.op.operation().name(), message(&*panic));
                 let failure = RunError(format!("kernel {i} ({name} -> {}) failed: {what}", step.outputs[0].ty).into());
-                failures.iter_mut().for_each(|f| *f = f.take().or_else(|| Some(failure.clone())));
+                let spoils = |k: usize| match &step.op {
+                    Op::Fused(op) if panic.is::<Refused>() => op.depends_on_indices(k),
+                    _ => true,
+                };
+                for (_, failed) in failures.iter_mut().enumerate().filter(|(k, _)| spoils(*k)) {
+                    failed.get_or_insert_with(|| failure.clone());
+                }
             }
             spoilt.retain(|(at, _)| step.outputs.iter().all(|output| *at != output.location));
             spoilt.extend(step.outputs.iter().zip(failures).filter_map(|(output, e)| Some((output.location, e?))));
@@ -152,5 +159,6 @@ fn message(panic: &(dyn Any + Send)) -> &str {
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .or_else(|| panic.downcast_ref::<Refused>().map(|refused| refused.0.as_str()))
         .unwrap_or("it panicked without a message")
 }

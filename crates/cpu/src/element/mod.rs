@@ -20,6 +20,8 @@ use meshwork_graph::{DType, Scalar};
 use ops::{Tile, held};
 use rows::Rows;
 use std::cell::RefCell;
+use std::panic::resume_unwind;
+use std::sync::OnceLock;
 
 /// Elements of a tile.
 const TILE: usize = MAX_COLUMNS;
@@ -81,7 +83,12 @@ struct Plan<'a> {
     rows: usize,
     columns: usize,
     level: Level,
+    refused: OnceLock<String>,
 }
+
+/// The payload of the panic of a region that met an index out of range: what was wrong. All results that depend on no
+/// index are there.
+pub struct Refused(pub String);
 
 /// The rows of a tile.
 #[derive(Clone, Copy)]
@@ -102,7 +109,7 @@ impl Span {
 /// Computes the region. An input may lie where an output does if it is dense and has elements of the same size.
 ///
 /// # Panics
-/// When shapes or dtypes differ from what the region says.
+/// When shapes or dtypes differ from what the region says; with [`Refused`] when an index is out of range.
 pub fn run(op: &Fused, inputs: &[Operand], outputs: &[Output], context: Context) {
     assert_eq!((op.inputs.len(), op.outputs.len()), (inputs.len(), outputs.len()), "operands of a fused region");
     for (operand, source) in inputs.iter().zip(&op.inputs) {
@@ -122,6 +129,9 @@ pub fn run(op: &Fused, inputs: &[Operand], outputs: &[Output], context: Context)
     }
     let plan = Plan::new(op, inputs, outputs, context.level);
     context.par.ranges(plan.rows.div_ceil(plan.tile_rows()), GRAIN, &|tiles| plan.tiles(tiles));
+    if let Some(text) = plan.refused.into_inner() {
+        resume_unwind(Box::new(Refused(text)));
+    }
 }
 
 impl Sink {
@@ -167,6 +177,7 @@ impl<'a> Plan<'a> {
             rows: op.space.row_shape().numel(),
             columns: op.space.columns(),
             level,
+            refused: OnceLock::new(),
         };
         plan.place();
         plan
@@ -354,7 +365,7 @@ impl<'a> Plan<'a> {
         let (_, count) = span.elements(instr.of_rows);
         let (out, level) = (self.address(slots, to, span), self.level);
         let tile = Tile { args, out, count, level };
-        let rows = Rows { args, out, rows: span.rows, columns: span.columns, level };
+        let rows = Rows { args, out, rows: span.rows, columns: span.columns, level, refused: &self.refused };
         let dtype = |arg: usize| self.op.dtype_of(instr.args[arg]);
         let (from, result) = (held(dtype(0)), held(instr.dtype));
         // SAFETY: the arguments were computed or loaded as their dtypes are held, for rows or elements as the region

@@ -8,6 +8,7 @@ use crate::reduce::{Accumulate, Max, Min, Monoid, Prod, Sum};
 use meshwork_graph::DType;
 use meshwork_graph::canonical::{LANES, lane_tree};
 use meshwork_graph::ops::{MAX_COLUMNS, ReduceOp};
+use std::sync::OnceLock;
 
 /// Rows of up to so many columns are combined side by side, a group of rows at a time.
 const SHORT: usize = 32;
@@ -16,15 +17,17 @@ const GROUP: usize = 16;
 
 /// Where an instruction reads and writes: `rows` rows of `columns` elements, or as many values of rows.
 #[derive(Clone, Copy)]
-pub struct Rows {
+pub struct Rows<'a> {
     pub args: [*const u8; 3],
     pub out: *mut u8,
     pub rows: usize,
     pub columns: usize,
     pub level: Level,
+    /// What was wrong with an index, if one was.
+    pub refused: &'a OnceLock<String>,
 }
 
-impl Rows {
+impl Rows<'_> {
     /// # Safety
     /// The argument must hold so many initialised elements of `T`, which nobody writes meanwhile.
     unsafe fn arg<'a, T>(&self, i: usize, count: usize) -> &'a [T] {
@@ -96,9 +99,6 @@ pub unsafe fn spread(held: Held, rows: &Rows) {
 ///
 /// # Safety
 /// The arguments must hold all elements and an index for each row, and there must be room for a value for each row.
-///
-/// # Panics
-/// When an index is out of range.
 pub unsafe fn gather(dim: usize, held: Held, index: DType, rows: &Rows) {
     // SAFETY: the caller's promise.
     by_held!(held, T => unsafe {
@@ -113,9 +113,6 @@ pub unsafe fn gather(dim: usize, held: Held, index: DType, rows: &Rows) {
 ///
 /// # Safety
 /// The arguments must hold an index and a value for each row, and there must be room for all elements.
-///
-/// # Panics
-/// When an index is out of range.
 pub unsafe fn scatter(dim: usize, held: Held, index: DType, rows: &Rows) {
     // SAFETY: the caller's promise.
     by_held!(held, T => unsafe {
@@ -127,8 +124,8 @@ pub unsafe fn scatter(dim: usize, held: Held, index: DType, rows: &Rows) {
     });
 }
 
-impl Rows {
-    /// The column that an index names.
+impl Rows<'_> {
+    /// The column that an index names, any one where it is out of range.
     ///
     /// # Safety
     /// The argument must hold an index of this dtype for each row.
@@ -140,7 +137,11 @@ impl Rows {
                 _ => self.arg::<i64>(arg, self.rows)[row],
             }
         };
-        index::check(column, dim, self.columns)
+        if index::is_within(column, self.columns) {
+            return column as usize;
+        }
+        self.refused.get_or_init(|| index::out_of_range(column, dim, self.columns));
+        0
     }
 }
 

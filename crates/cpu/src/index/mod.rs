@@ -80,26 +80,28 @@ impl<'a> Indices<'a> {
 
     #[inline(always)]
     fn check(&self, index: i64) -> usize {
-        check(index, self.dim, self.size)
+        if !is_within(index, self.size) {
+            self.refuse(index);
+        }
+        index as usize
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refuse(&self, index: i64) -> ! {
+        panic!("{}", out_of_range(index, self.dim, self.size));
     }
 }
 
-/// The index into a dimension of this size.
-///
-/// # Panics
-/// When it is out of range.
+/// Whether an index is one into a dimension of this size.
 #[inline(always)]
-pub fn check(index: i64, dim: usize, size: usize) -> usize {
-    if index < 0 || index as u64 >= size as u64 {
-        refuse(index, dim, size);
-    }
-    index as usize
+pub fn is_within(index: i64, size: usize) -> bool {
+    index >= 0 && (index as u64) < size as u64
 }
 
-#[cold]
-#[inline(never)]
-fn refuse(index: i64, dim: usize, size: usize) -> ! {
-    panic!("index {index} is out of range for dimension {dim} of size {size}");
+/// What is wrong with an index.
+pub fn out_of_range(index: i64, dim: usize, size: usize) -> String {
+    format!("index {index} is out of range for dimension {dim} of size {size}")
 }
 
 /// Reads one element per index along the dimension; inputs are `(x, index)`.

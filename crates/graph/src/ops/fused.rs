@@ -205,7 +205,7 @@ impl Fused {
         Ok(self.outputs.iter().map(|&r| Type { dtype: self.dtype_of(r), shape: shape(r) }).collect())
     }
 
-    /// For every input whether result number `output` depends on it.
+    /// For every register whether result number `output` depends on it.
     pub fn dependencies(&self, output: usize) -> Vec<bool> {
         let mut needed = vec![false; self.inputs.len() + self.code.len()];
         needed[usize::from(self.outputs[output])] = true;
@@ -214,8 +214,14 @@ impl Fused {
                 instr.reads().iter().for_each(|&r| needed[usize::from(r)] = true);
             }
         }
-        needed.truncate(self.inputs.len());
         needed
+    }
+
+    /// Whether result number `output` depends on indices, which may be out of range.
+    pub fn depends_on_indices(&self, output: usize) -> bool {
+        let needed = self.dependencies(output);
+        let is_index = |instr: &Instr| matches!(instr.op, Code::Gather(_) | Code::Scatter(_));
+        self.code.iter().zip(&needed[self.inputs.len()..]).any(|(instr, needed)| *needed && is_index(instr))
     }
 }
 
