@@ -34,7 +34,7 @@ fn main() {
 
     let element = |op, inputs: &[Operand], c: &mut [f32]| {
         let dtypes = vec![DType::F32; inputs.len()];
-        element::run(&Fused::single(op, &dtypes, DType::F32), inputs, Output::of(c, &shape), context);
+        element::run(&Fused::single(op, shape.clone(), &dtypes, DType::F32), inputs, &[Output::of(c, &shape)], context);
     };
     let (x, y) = (Operand::of(&a, &layout), Operand::of(&b, &layout));
     report("copy", 8 * n, &mut || copy::run(x, Output::of(&mut c, &shape), context));

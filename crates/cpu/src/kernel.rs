@@ -5,6 +5,10 @@ use crate::{arg, concat, conv, copy, dot, element, index, leaf, pad, pool, rando
 use meshwork_graph::ops::CustomInput;
 use meshwork_graph::program::Target;
 use meshwork_graph::{Layout, Op, Type};
+use smallvec::SmallVec;
+
+/// The results of a kernel.
+pub type Outputs<'a> = SmallVec<[Output<'a>; 1]>;
 
 /// The kernels of this crate as the compiler sees them.
 pub struct CpuTarget {
@@ -39,16 +43,21 @@ impl Target for CpuTarget {
     }
 }
 
-/// Runs the kernel of an operation. A [`Op::Reshape`] copies its operand into dense order.
+/// Runs the kernel of an operation; only fused regions have several outputs. A [`Op::Reshape`] copies its operand into
+/// dense order.
 ///
 /// # Panics
 /// When the data is wrong in a way that shapes do not show, such as an index outside of its dimension.
-pub fn run(op: &Op, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
+pub fn run(op: &Op, inputs: &[Operand], mut outputs: Outputs, scratch: &mut [u8], context: Context) {
+    if let Op::Fused(op) = op {
+        return element::run(op, inputs, &outputs, context);
+    }
+    assert_eq!(outputs.len(), 1, "results of {}", op.operation().name());
+    let output = outputs.remove(0);
     match op {
         Op::Const(op) => leaf::constant(op, output),
         Op::Iota(op) => leaf::iota(op, output, context),
         Op::Random(op) => random::run(op, inputs, output, scratch, context),
-        Op::Fused(op) => element::run(op, inputs, output, context),
         Op::Reduce(op) => reduce::run(op, inputs, output, scratch, context),
         Op::ArgReduce(op) => arg::run(op, inputs, output, context),
         Op::CumSum(op) => scan::run(op, inputs, output, context),
@@ -68,7 +77,8 @@ pub fn run(op: &Op, inputs: &[Operand], output: Output, scratch: &mut [u8], cont
         Op::IndexSelect(op) => index::index_select(op, inputs, output, context),
         Op::IndexAdd(op) => index::index_add(op, inputs, output, scratch, context),
         Op::Custom(op) => custom(op, inputs, output, context),
-        Op::Input(_) | Op::Element(_) | Op::Permute(_) | Op::Expand(_) | Op::Slice(_) => {
+        Op::Fused(_) => unreachable!("done above"),
+        Op::Input(_) | Op::Element(_) | Op::Part(_) | Op::Permute(_) | Op::Expand(_) | Op::Slice(_) => {
             unreachable!("{} is compiled away", op.operation().name())
         }
     }

@@ -106,6 +106,14 @@ impl Graph {
                 Ok(ty) if ty != node.ty => return wrong(format!("has type {}, its operation gives {ty}", node.ty)),
                 Ok(_) => {}
             }
+            if let Op::Part(part) = &node.op {
+                let whole = self.node(node.inputs[0]);
+                let types: Vec<&Type> = whole.inputs.iter().map(|&x| self.ty(x)).collect();
+                let Op::Fused(fused) = &whole.op else { return wrong("of what is no region".into()) };
+                if fused.results(&types)?.get(part.index) != Some(&part.ty) {
+                    return wrong(format!("result {} of {} has another type", part.index, node.inputs[0]));
+                }
+            }
         }
         match self.outputs.iter().find(|o| o.index() >= self.nodes.len()) {
             Some(o) => Err(OpError(format!("output {o} is not in the graph"))),

@@ -84,6 +84,8 @@ operations! {
     Element(Element),
     /// A region of elementwise operations.
     Fused(Fused),
+    /// Another result of a region.
+    Part(Part),
     /// Sum, product, maximum or minimum over dimensions.
     Reduce(Reduce),
     /// Position of the maximum or minimum.

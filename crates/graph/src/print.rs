@@ -2,7 +2,7 @@
 
 use crate::graph::{Graph, Node};
 use crate::op::Op;
-use crate::ops::{Element, Fused};
+use crate::ops::{Code, Element, Fused};
 use crate::program::{Location, Program};
 use std::fmt;
 
@@ -15,6 +15,7 @@ impl Op {
             Op::Element(_) => return String::new(),
             Op::Const(c) => return format!("[{}]", c.value),
             Op::Fused(fused) => return format!("[{fused}]"),
+            Op::Part(part) => return format!("[{}]", part.index),
             Op::Reduce(op) => return format!("[dims={:?}]", op.dims),
             Op::Reshape(_) | Op::Expand(_) => return String::new(),
             Op::Permute(op) => return format!("{:?}", op.dims),
@@ -34,7 +35,7 @@ impl Op {
 }
 
 impl fmt::Display for Fused {
-    /// Registers `a`, `b`, … are the inputs, `t0`, `t1`, … the results.
+    /// Registers `a`, `b`, … are the inputs, `t0`, `t1`, … the values; the results are named where there are several.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |r: u16| match usize::from(r) {
             r if r < self.inputs.len() => ((b'a' + r as u8) as char).to_string(),
@@ -44,22 +45,19 @@ impl fmt::Display for Fused {
             if i > 0 {
                 f.write_str("; ")?;
             }
-            match instr.op {
-                Element::Const(value) => write!(f, "t{i}={value}")?,
-                op => {
-                    let operation: &dyn crate::op::Operation = &op;
-                    write!(f, "t{i}={}", operation.name())?;
-                    let count = match op {
-                        Element::Unary(_) | Element::Cast(_) => 1,
-                        Element::Binary(_) => 2,
-                        _ => 3,
-                    };
-                    instr.args[..count].iter().try_for_each(|&r| write!(f, " {}", name(r)))?;
-                    if let Element::Cast(dtype) = op {
-                        write!(f, " {dtype}")?;
-                    }
-                }
+            if let Code::Const(value) = instr.op {
+                write!(f, "t{i}={value}")?;
+                continue;
             }
+            write!(f, "t{i}={}", instr.op.name())?;
+            instr.reads().iter().try_for_each(|&r| write!(f, " {}", name(r)))?;
+            if let Code::Element(Element::Cast(dtype)) = instr.op {
+                write!(f, " {dtype}")?;
+            }
+        }
+        if self.outputs.len() > 1 {
+            f.write_str(" ->")?;
+            self.outputs.iter().try_for_each(|&r| write!(f, " {}", name(r)))?;
         }
         Ok(())
     }
@@ -116,12 +114,13 @@ impl fmt::Display for Program {
                 Op::Fused(fused) => format!("fused({})", fused.code.len()),
                 op => op.operation().name().to_string(),
             };
-            let inputs: Vec<String> = step.inputs.iter().map(|v| v.ty.to_string()).collect();
-            let shapes = format!("{} -> {}", inputs.join(" "), step.ty);
+            let listed = |texts: &mut dyn Iterator<Item = String>| texts.collect::<Vec<_>>().join(" ");
+            let inputs = listed(&mut step.inputs.iter().map(|v| v.ty.to_string()));
+            let shapes = format!("{inputs} -> {}", listed(&mut step.outputs.iter().map(|o| o.ty.to_string())));
             writeln!(
                 f,
                 "{i:>4}  {name:<16} {shapes:<44} {:>10} {:>10.2} {:>10} {:>10}",
-                step.output.to_string(),
+                listed(&mut step.outputs.iter().map(|o| o.location.to_string())),
                 step.flops() as f64 / 1e6,
                 human_bytes(step.bytes() as usize),
                 human_bytes(step.scratch.1),

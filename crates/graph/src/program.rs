@@ -38,6 +38,15 @@ pub struct View {
     pub ty: Type,
 }
 
+/// Where a kernel writes a result, which is dense.
+#[derive(Clone, Debug)]
+pub struct Destination {
+    /// The buffer.
+    pub location: Location,
+    /// Type of the result.
+    pub ty: Type,
+}
+
 /// One kernel call.
 #[derive(Clone, Debug)]
 pub struct Step {
@@ -45,10 +54,8 @@ pub struct Step {
     pub op: Op,
     /// Its operands.
     pub inputs: Vec<View>,
-    /// Type of the result, which is dense.
-    pub ty: Type,
-    /// Where the result goes.
-    pub output: Location,
+    /// Its results; only fused regions have several.
+    pub outputs: SmallVec<[Destination; 1]>,
     /// First byte and size of the scratch memory in the arena.
     pub scratch: (usize, usize),
 }
@@ -57,7 +64,7 @@ impl Step {
     /// Floating-point operations of the step.
     pub fn flops(&self) -> u64 {
         let types: Vec<&Type> = self.inputs.iter().map(|v| &v.ty).collect();
-        self.op.operation().flops(&types, &self.ty)
+        self.op.operation().flops(&types, &self.outputs[0].ty)
     }
 
     /// Bytes that the step must at least read and write.
@@ -66,7 +73,8 @@ impl Step {
             let sizes = v.layout.shape.iter().zip(&v.layout.strides).filter(|(_, s)| **s != 0).map(|(n, _)| *n);
             (sizes.product::<usize>() * v.ty.dtype.size()) as u64
         };
-        self.inputs.iter().map(distinct).sum::<u64>() + self.ty.bytes() as u64
+        let written: usize = self.outputs.iter().map(|o| o.ty.bytes()).sum();
+        self.inputs.iter().map(distinct).sum::<u64>() + written as u64
     }
 }
 

@@ -117,19 +117,102 @@ fn a_value_with_users_inside_and_outside_of_a_region_ends_its_own() {
     let x = input(&mut g, &[8]);
     let e = g.unary(UnaryOp::Exp, x);
     let twice = g.add(e, e);
-    let sum = g.reduce(Reduce::new(ReduceOp::Sum, &[0]), e);
-    let spread = g.spread(sum, Shape::new(&[8]));
-    let y = g.div(twice, spread);
+    let sum = g.add_node(CumSum { dim: 0, reverse: false }, &[e]);
+    let y = g.div(twice, sum);
     g.outputs = vec![y];
     insta::assert_snapshot!(fuse(&g), @r"
     %0: f32[8] = input
     %1: f32[8] = fused[t0=exp a] %0
-    %2: f32[] = sum[dims=[0]] %1
-    %3: f32[1] = reshape %2
-    %4: f32[8] = expand %3
-    %5: f32[8] = fused[t0=add a a; t1=div t0 b] %1 %4
-    return %5
+    %2: f32[8] = cumsum[dim: 0, reverse: false] %1
+    %3: f32[8] = fused[t0=add a a; t1=div t0 b] %1 %2
+    return %3
     ");
+}
+
+/// One step of momentum: the new velocity is a result and is read by the new weight.
+#[test]
+fn a_region_has_several_results_in_the_memory_of_its_operands() {
+    let mut g = Graph::new();
+    let (w, v, grad) = (input(&mut g, &[8]), input(&mut g, &[8]), input(&mut g, &[8]));
+    let kept = g.scalar_like(v, 0.9);
+    let old = g.mul(v, kept);
+    let velocity = g.add(old, grad);
+    let new = g.sub(w, velocity);
+    g.outputs = vec![new, velocity];
+    let program = compile(&g, &Donation::from_slice(&[true, true, false]), &Plain, &mut |_, _| {});
+    let mut donated: Vec<Option<usize>> = program.outputs.iter().map(|o| o.donated).collect();
+    donated.sort();
+    assert_eq!(donated, [Some(0), Some(1)]);
+    assert_eq!(program.steps.len(), 1);
+    insta::assert_snapshot!("several_results", fuse(&g));
+}
+
+#[test]
+fn regions_that_read_the_same_value_join() {
+    let mut g = Graph::new();
+    let x = input(&mut g, &[8]);
+    let (a, b) = (g.unary(UnaryOp::Exp, x), g.unary(UnaryOp::Tanh, x));
+    let sums = [a, b].map(|x| g.add_node(CumSum { dim: 0, reverse: false }, &[x]));
+    g.outputs = sums.to_vec();
+    insta::assert_snapshot!("siblings", fuse(&g));
+}
+
+/// log softmax, the score of each row's class, and the gradient of its sum: one kernel.
+#[test]
+fn rows_are_reduced_and_picked_from_in_their_region() {
+    let mut g = Graph::new();
+    let x = input(&mut g, &[6, 4]);
+    let class = g.add_node(Input { ty: Type::new(DType::I64, Shape::new(&[6, 1])) }, &[]);
+    let shape = g.ty(x).shape.clone();
+    let max = g.reduce(Reduce::new(ReduceOp::Max, &[1]), x);
+    let max = g.restore(max, &[1], &shape);
+    let shifted = g.sub(x, max);
+    let exp = g.unary(UnaryOp::Exp, shifted);
+    let sum = g.reduce(Reduce::new(ReduceOp::Sum, &[1]), exp);
+    let log = g.unary(UnaryOp::Log, sum);
+    let log = g.restore(log, &[1], &shape);
+    let scores = g.sub(shifted, log);
+    let picked = g.add_node(Gather { dim: 1 }, &[scores, class]);
+    let seed = g.constant(1.0, DType::F32);
+    let seed = g.spread(seed, Shape::new(&[6, 1]));
+    let grad = differentiate(&mut g, &[(picked, seed)], &[x])[0].expect("the scores depend on x");
+    g.outputs = vec![picked, grad];
+    insta::assert_snapshot!("rows", fuse(&simplify(&g)));
+}
+
+/// The sum leaves the region and comes back transposed, so it cannot be one kernel.
+#[test]
+fn a_region_does_not_wait_for_itself() {
+    let mut g = Graph::new();
+    let x = input(&mut g, &[4, 4]);
+    let e = g.unary(UnaryOp::Exp, x);
+    let turned = g.permute(e, &[1, 0]);
+    let y = g.add(e, turned);
+    let rows = g.reduce(Reduce::new(ReduceOp::Sum, &[1]), y);
+    let columns = g.reduce(Reduce::new(ReduceOp::Sum, &[0]), y);
+    let total = g.add(rows, columns);
+    let spread = g.restore(total, &[1], &Shape::new(&[4, 4]));
+    let z = g.div(y, spread);
+    g.outputs = vec![z];
+    let fused = fuse(&g);
+    fused.verify().unwrap();
+    insta::assert_snapshot!("cycles", fused);
+}
+
+#[test]
+fn a_value_that_is_needed_much_later_is_computed_later() {
+    let mut g = Graph::new();
+    let x = input(&mut g, &[32, 32]);
+    let soon = g.unary(UnaryOp::Exp, x);
+    let mut y = soon;
+    for _ in 0..8 {
+        y = linear(&mut g, y, x);
+    }
+    let late = g.unary(UnaryOp::Tanh, soon);
+    let end = linear(&mut g, late, y);
+    g.outputs = vec![end];
+    let fused = fuse(&g);
+    assert!(!fused.nodes.iter().any(|node| matches!(node.op, Op::Part(_))), "{fused}");
 }
 
 #[test]
@@ -157,15 +240,17 @@ fn buffers_that_live_together_do_not_overlap() {
                 assert_eq!(written.map(|w| w.0), Some(at), "step {i} reads what a later step has overwritten");
             }
         }
-        if let Location::Arena(at) = step.output {
-            assert!(at + step.ty.bytes() <= program.memory.arena);
-            writes.push((at, at + step.ty.bytes(), i));
+        for output in &step.outputs {
+            if let Location::Arena(at) = output.location {
+                assert!(at + output.ty.bytes() <= program.memory.arena);
+                writes.push((at, at + output.ty.bytes(), i));
+            }
         }
         if step.scratch.1 > 0 {
             writes.push((step.scratch.0, step.scratch.0 + step.scratch.1, i));
         }
     }
-    let sum: usize = program.steps.iter().map(|s| s.ty.bytes()).sum();
+    let sum: usize = program.steps.iter().flat_map(|s| &s.outputs).map(|o| o.ty.bytes()).sum();
     assert!(program.memory.arena < sum, "the arena reuses memory");
 }
 

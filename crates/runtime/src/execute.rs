@@ -3,8 +3,10 @@
 use crate::Value;
 use crate::buffer::Buffer;
 use crate::event::{Event, RunError};
+use meshwork_cpu::element::Refused;
 use meshwork_cpu::{Context, Level, Operand, Output, Par, kernel};
-use meshwork_graph::program::{Location, Program, Step};
+use meshwork_graph::Op;
+use meshwork_graph::program::{Location, Program, Step, View};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -64,8 +66,8 @@ impl Run {
         self.outputs.clear();
     }
 
-    /// Runs the steps and says how each output ended. A step that fails, or reads what failed, spoils its result, and
-    /// all others run: only what depends on a failure fails, with its cause.
+    /// Runs the steps and says how each output ended. A step that fails spoils its results, and one that reads what
+    /// failed those that depend on it; all others run: only what depends on a failure fails, with its cause.
     pub fn execute(&self, arena: *mut u8, par: &Par, level: Level) -> Vec<Result<(), RunError>> {
         let mut spoilt: Vec<(Location, RunError)> = Vec::new();
         for (i, input) in self.inputs.iter().enumerate() {
@@ -77,14 +79,24 @@ impl Run {
         }
         let context = Context { par, level };
         for (i, step) in self.program.steps.iter().enumerate() {
-            let cause = |location| spoilt.iter().find(|(at, _)| *at == location).map(|(_, e)| e.clone());
-            let failure = step.inputs.iter().find_map(|view| cause(view.location)).or_else(|| {
-                let panic = catch_unwind(AssertUnwindSafe(|| self.step(step, arena, context))).err()?;
+            let cause = |view: &View| spoilt.iter().find(|(at, _)| *at == view.location).map(|(_, e)| e.clone());
+            let causes: SmallVec<[_; 4]> = step.inputs.iter().map(cause).collect();
+            let mut failures: SmallVec<[_; 1]> = (0..step.outputs.len()).map(|k| inherited(step, k, &causes)).collect();
+            if failures.iter().any(Option::is_none)
+                && let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.step(step, arena, context)))
+            {
                 let (name, what) = (step.op.operation().name(), message(&*panic));
-                Some(RunError(format!("kernel {i} ({name} -> {}) failed: {what}", step.ty).into()))
-            });
-            spoilt.retain(|(at, _)| *at != step.output);
-            spoilt.extend(failure.map(|e| (step.output, e)));
+                let failure = RunError(format!("kernel {i} ({name} -> {}) failed: {what}", step.outputs[0].ty).into());
+                let spoils = |k: usize| match &step.op {
+                    Op::Fused(op) if panic.is::<Refused>() => op.depends_on_indices(k),
+                    _ => true,
+                };
+                for (_, failed) in failures.iter_mut().enumerate().filter(|(k, _)| spoils(*k)) {
+                    failed.get_or_insert_with(|| failure.clone());
+                }
+            }
+            spoilt.retain(|(at, _)| step.outputs.iter().all(|output| *at != output.location));
+            spoilt.extend(step.outputs.iter().zip(failures).filter_map(|(output, e)| Some((output.location, e?))));
         }
         let outcome =
             |i| spoilt.iter().find(|(at, _)| *at == Location::Output(i)).map_or(Ok(()), |(_, e)| Err(e.clone()));
@@ -113,14 +125,33 @@ impl Run {
                 unsafe { Operand::new(data, view.ty.dtype, &view.layout) }
             })
             .collect();
-        let data = self.pointer(step.output, arena);
-        // SAFETY: the plan keeps the output apart from all operands, except where an elementwise kernel works in place.
-        let output = unsafe { Output::new(data, step.ty.dtype, &step.ty.shape) };
+        let outputs = step
+            .outputs
+            .iter()
+            .map(|output| {
+                let data = self.pointer(output.location, arena);
+                // SAFETY: the plan keeps the outputs apart from each other and from all operands, except where an
+                // elementwise kernel works in place.
+                unsafe { Output::new(data, output.ty.dtype, &output.ty.shape) }
+            })
+            .collect();
         let (at, bytes) = step.scratch;
         // SAFETY: the plan reserves this room for the step alone.
         let scratch = unsafe { std::slice::from_raw_parts_mut(arena.add(at), bytes) };
-        kernel::run(&step.op, &operands, output, scratch, context);
+        kernel::run(&step.op, &operands, outputs, scratch, context);
     }
+}
+
+/// The failure that result number `k` of a step has from the operands that failed.
+fn inherited(step: &Step, k: usize, causes: &[Option<RunError>]) -> Option<RunError> {
+    if causes.iter().all(Option::is_none) {
+        return None;
+    }
+    let depends = match &step.op {
+        Op::Fused(op) => op.dependencies(k),
+        _ => vec![true; causes.len()],
+    };
+    causes.iter().zip(depends).find_map(|(cause, depends)| cause.clone().filter(|_| depends))
 }
 
 fn message(panic: &(dyn Any + Send)) -> &str {
@@ -128,5 +159,6 @@ fn message(panic: &(dyn Any + Send)) -> &str {
         .downcast_ref::<&str>()
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .or_else(|| panic.downcast_ref::<Refused>().map(|refused| refused.0.as_str()))
         .unwrap_or("it panicked without a message")
 }

@@ -1,7 +1,10 @@
-//! Elementwise regions, run tile by tile: all instructions on 1,024 elements, whose registers stay in the first
-//! cache, then on the next ones.
+//! Fused regions, run tile by tile: all instructions on up to 1,024 elements, whole rows of them, whose registers stay in
+//! the first cache, then on the next ones.
 
 mod ops;
+#[cfg(test)]
+mod random_regions;
+mod rows;
 #[cfg(test)]
 mod tests;
 
@@ -12,13 +15,16 @@ use crate::operand::Shared;
 use crate::walk::{Walk, extent};
 use crate::{Context, Level, Operand, Output, narrow, stream};
 use half::{bf16, f16};
-use meshwork_graph::ops::{BinaryOp, Element, Fused, UnaryOp};
+use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, MAX_COLUMNS, ReduceOp, UnaryOp};
 use meshwork_graph::{DType, Scalar};
 use ops::{Tile, held};
+use rows::Rows;
 use std::cell::RefCell;
+use std::panic::resume_unwind;
+use std::sync::OnceLock;
 
 /// Elements of a tile.
-const TILE: usize = 1024;
+const TILE: usize = MAX_COLUMNS;
 /// Bytes from one register to the next; not a power of two, so that registers do not compete for cache lines.
 const SLOT: usize = TILE * 8 + 192;
 /// Tiles that one thread takes before a second one helps.
@@ -30,8 +36,8 @@ enum Place {
     /// In the memory of a dense input.
     Input(usize),
     Slot(usize),
-    /// In the memory of the output.
-    Output,
+    /// In the memory of an output.
+    Output(usize),
 }
 
 #[derive(Debug)]
@@ -46,93 +52,162 @@ struct Source {
     walk: Walk,
     first: Shared<u8>,
     dtype: DType,
+    of_rows: bool,
+}
+
+/// Where a result goes.
+struct Sink {
+    register: usize,
+    first: Shared<u8>,
+    dtype: DType,
+    of_rows: bool,
+    streams: bool,
+    /// The register is not the output's memory itself: the tile is stored when all of it has been computed.
+    stored: bool,
 }
 
 /// A region with places for its registers.
 struct Plan<'a> {
     op: &'a Fused,
     sources: Vec<Source>,
+    sinks: Vec<Sink>,
     places: Vec<Place>,
+    /// Instructions whose result is rounded at once, since others read it.
+    rounded: Vec<bool>,
     /// Registers that are the same in every tile.
     fixed: Vec<u16>,
     steps: Vec<Step>,
     slots: usize,
     /// Slot for the narrowed result where it is streamed.
     spare: usize,
-    output: Shared<u8>,
-    dtype: DType,
-    len: usize,
-    streams: bool,
+    rows: usize,
+    columns: usize,
     level: Level,
+    refused: OnceLock<String>,
 }
 
-/// Computes the region. An input may lie where the output does if it is dense and has elements of the same size.
+/// The payload of the panic of a region that met an index out of range: what was wrong. All results that depend on no
+/// index are there.
+pub struct Refused(pub String);
+
+/// The rows of a tile.
+#[derive(Clone, Copy)]
+struct Span {
+    start: usize,
+    rows: usize,
+    columns: usize,
+}
+
+impl Span {
+    /// The first element and their number, of a value of rows or of elements.
+    fn elements(self, of_rows: bool) -> (usize, usize) {
+        let width = if of_rows { 1 } else { self.columns };
+        (self.start * width, self.rows * width)
+    }
+}
+
+/// Computes the region. An input may lie where an output does if it is dense and has elements of the same size.
 ///
 /// # Panics
-/// When shapes or dtypes differ from what the region says.
-pub fn run(op: &Fused, inputs: &[Operand], output: Output, context: Context) {
-    assert_eq!(op.inputs.len(), inputs.len(), "inputs of a fused region");
-    for (operand, &dtype) in inputs.iter().zip(&op.inputs) {
-        assert_eq!(operand.dtype, dtype, "dtype of an input of a fused region");
-        assert_eq!(operand.shape(), output.shape, "shape of an input of a fused region");
+/// When shapes or dtypes differ from what the region says; with [`Refused`] when an index is out of range.
+pub fn run(op: &Fused, inputs: &[Operand], outputs: &[Output], context: Context) {
+    assert_eq!((op.inputs.len(), op.outputs.len()), (inputs.len(), outputs.len()), "operands of a fused region");
+    for (operand, source) in inputs.iter().zip(&op.inputs) {
+        assert_eq!(operand.dtype, source.dtype, "dtype of an input of a fused region");
+        let shape = operand.shape();
+        let fits = if source.of_rows { op.space.is_of_rows(shape) } else { *shape == op.space.shape };
+        assert!(fits, "shape {shape} of an input of a fused region of {}", op.space.shape);
     }
-    let len = output.shape.numel();
-    if len == 0 {
+    for (output, &register) in outputs.iter().zip(&op.outputs) {
+        assert_eq!(output.dtype, op.dtype_of(register), "dtype of a result of a fused region");
+        let rows = op.of_rows(register).then(|| op.space.row_shape());
+        assert_eq!(output.shape, rows.as_ref().unwrap_or(&op.space.shape), "shape of a result of a fused region");
+    }
+    assert!(op.space.columns() <= TILE, "{} columns of a fused region", op.space.columns());
+    if op.space.shape.numel() == 0 {
         return;
     }
-    let plan = Plan::new(op, inputs, output, context.level);
-    context.par.ranges(len.div_ceil(TILE), GRAIN, &|tiles| plan.tiles(tiles));
+    let plan = Plan::new(op, inputs, outputs, context.level);
+    context.par.ranges(plan.rows.div_ceil(plan.tile_rows()), GRAIN, &|tiles| plan.tiles(tiles));
+    if let Some(text) = plan.refused.into_inner() {
+        resume_unwind(Box::new(Refused(text)));
+    }
 }
 
-impl<'a> Plan<'a> {
-    fn new(op: &'a Fused, inputs: &[Operand], output: Output, level: Level) -> Self {
-        let (len, dtype) = (output.shape.numel(), output.dtype);
-        let sources: Vec<Source> = inputs
-            .iter()
-            .map(|operand| {
-                // SAFETY: the offset is that of an element.
-                let first = unsafe { operand.bytes().add(operand.layout.offset * operand.dtype.size()) };
-                Source { walk: Walk::new(operand.layout), first: Shared(first.cast_mut()), dtype: operand.dtype }
-            })
-            .collect();
-        let output = Shared(output.bytes());
-        let written = output.0 as usize..output.0 as usize + len * dtype.size();
-        let in_place = sources.iter().any(|source| {
+impl Sink {
+    fn new(register: u16, of_rows: bool, output: &Output, sources: &[Source]) -> Self {
+        let (first, bytes) = (output.bytes(), output.shape.numel() * output.dtype.size());
+        let written = first as usize..first as usize + bytes;
+        let mut in_place = false;
+        for source in sources {
             let read = extent(&source.walk, source.first.0 as usize, source.dtype.size());
             let overlaps = read.start < written.end && written.start < read.end;
             assert!(
                 !overlaps || read == written && source.walk.is_dense(),
                 "an input overlaps the output without being the same dense elements"
             );
-            overlaps
-        });
-        let streams = !in_place && len * dtype.size() >= stream::STREAM_BYTES;
+            in_place |= overlaps;
+        }
+        let streams = !in_place && bytes >= stream::STREAM_BYTES;
+        let stored = in_place || streams || is_half(output.dtype);
+        Sink { register: register.into(), first: Shared(first), dtype: output.dtype, of_rows, streams, stored }
+    }
+}
+
+impl<'a> Plan<'a> {
+    fn new(op: &'a Fused, inputs: &[Operand], outputs: &[Output], level: Level) -> Self {
+        let source = |(operand, of_rows): (&Operand, bool)| {
+            // SAFETY: the offset is that of an element.
+            let first = unsafe { operand.bytes().add(operand.layout.offset * operand.dtype.size()) };
+            Source { walk: Walk::new(operand.layout), first: Shared(first.cast_mut()), dtype: operand.dtype, of_rows }
+        };
+        let sources: Vec<Source> = inputs.iter().zip(op.inputs.iter().map(|x| x.of_rows)).map(source).collect();
+        let sink = |(&register, output)| Sink::new(register, op.of_rows(register), output, &sources);
+        let sinks: Vec<Sink> = op.outputs.iter().zip(outputs).map(sink).collect();
         let mut plan = Plan {
             op,
-            places: vec![Place::Output; sources.len() + op.code.len()],
+            places: vec![Place::Slot(0); sources.len() + op.code.len()],
             sources,
+            sinks,
+            rounded: vec![false; op.code.len()],
             fixed: vec![],
             steps: vec![],
             slots: 0,
             spare: 0,
-            output,
-            dtype,
-            len,
-            streams,
+            rows: op.space.row_shape().numel(),
+            columns: op.space.columns(),
             level,
+            refused: OnceLock::new(),
         };
-        plan.place(in_place || streams || is_half(dtype));
+        plan.place();
         plan
     }
 
+    /// Rows of a tile.
+    fn tile_rows(&self) -> usize {
+        TILE / self.columns
+    }
+
     /// Gives every register a place. A slot is used again after the last instruction that reads it.
-    fn place(&mut self, buffered: bool) {
+    fn place(&mut self) {
         let inputs = self.sources.len();
         let count = self.places.len();
         let mut last_use = vec![usize::MAX; count];
         for (index, instr) in self.op.code.iter().enumerate() {
-            for &arg in &instr.args[..arity(instr.op)] {
+            for &arg in instr.reads() {
                 last_use[usize::from(arg)] = index;
+            }
+        }
+        for (index, instr) in self.op.code.iter().enumerate() {
+            self.rounded[index] = is_half(instr.dtype) && !is_exact(instr.op) && last_use[inputs + index] != usize::MAX;
+        }
+        let mut direct = vec![None; count];
+        for (k, sink) in self.sinks.iter().enumerate() {
+            if sink.stored {
+                // Kept until the tile is stored.
+                last_use[sink.register] = usize::MAX - 1;
+            } else {
+                direct[sink.register] = Some(Place::Output(k));
             }
         }
         let mut free: Vec<usize> = vec![];
@@ -148,7 +223,7 @@ impl<'a> Plan<'a> {
         for register in 0..count {
             let fixed = match self.sources.get(register) {
                 Some(source) => source.walk.is_constant() && last_use[register] != usize::MAX,
-                None => matches!(self.op.code[register - inputs].op, Element::Const(_)),
+                None => matches!(self.op.code[register - inputs].op, Code::Const(_)),
             };
             if fixed {
                 self.places[register] = Place::Slot(take(&mut free));
@@ -168,7 +243,7 @@ impl<'a> Plan<'a> {
             if loaded[register] {
                 continue;
             }
-            let args = &instr.args[..arity(instr.op)];
+            let args = instr.reads();
             for &arg in args {
                 let arg = usize::from(arg);
                 if !loaded[arg] {
@@ -178,8 +253,7 @@ impl<'a> Plan<'a> {
                     self.steps.push(Step::Load { input: arg, slot });
                 }
             }
-            let last = register + 1 == count;
-            let to = if last && !buffered { Place::Output } else { Place::Slot(take(&mut free)) };
+            let to = direct[register].unwrap_or_else(|| Place::Slot(take(&mut free)));
             self.places[register] = to;
             loaded[register] = true;
             self.steps.push(Step::Compute { index, to });
@@ -193,7 +267,6 @@ impl<'a> Plan<'a> {
             }
             if let Place::Slot(slot) = to
                 && last_use[register] == usize::MAX
-                && !last
             {
                 free.push(slot);
             }
@@ -208,38 +281,42 @@ impl<'a> Plan<'a> {
         let slots = arena.as_mut_ptr().cast::<u8>();
         self.fill_fixed(slots);
         for tile in tiles {
-            let start = tile * TILE;
-            self.tile(slots, start, TILE.min(self.len - start));
+            let start = tile * self.tile_rows();
+            let rows = self.tile_rows().min(self.rows - start);
+            self.tile(slots, Span { start, rows, columns: self.columns });
         }
-        if self.streams {
+        if self.sinks.iter().any(|sink| sink.streams) {
             stream::fence();
         }
         ARENA.set(arena);
     }
 
-    /// The address of a register's elements from `start`.
-    fn address(&self, slots: *mut u8, place: Place, start: usize) -> *mut u8 {
-        // SAFETY: slots lie inside the arena; `start` is an element of the input or output.
-        unsafe {
-            match place {
-                Place::Slot(slot) => slots.add(slot * SLOT),
-                Place::Input(input) => {
-                    self.sources[input].first.pointer().add(start * self.sources[input].dtype.size())
-                }
-                Place::Output => self.output.pointer().add(start * self.dtype.size()),
-            }
-        }
+    fn slot(&self, slots: *mut u8, slot: usize) -> *mut u8 {
+        // SAFETY: slots lie inside the arena.
+        unsafe { slots.add(slot * SLOT) }
+    }
+
+    /// The address of a register's elements in a tile.
+    fn address(&self, slots: *mut u8, place: Place, span: Span) -> *mut u8 {
+        let (first, of_rows, dtype) = match place {
+            Place::Slot(slot) => return self.slot(slots, slot),
+            Place::Input(i) => (&self.sources[i].first, self.sources[i].of_rows, self.sources[i].dtype),
+            Place::Output(k) => (&self.sinks[k].first, self.sinks[k].of_rows, self.sinks[k].dtype),
+        };
+        // SAFETY: the tile's elements are elements of the inputs and outputs.
+        unsafe { first.pointer().add(span.elements(of_rows).0 * dtype.size()) }
     }
 
     fn fill_fixed(&self, slots: *mut u8) {
         for &register in &self.fixed {
             let register = usize::from(register);
-            let to = self.address(slots, self.places[register], 0);
+            let Place::Slot(slot) = self.places[register] else { unreachable!("fixed registers are in slots") };
+            let to = self.slot(slots, slot);
             match self.sources.get(register) {
                 Some(source) => self.load(source, to, 0, TILE),
                 None => {
                     let instr = &self.op.code[register - self.sources.len()];
-                    let Element::Const(value) = instr.op else { unreachable!("only constants are fixed") };
+                    let Code::Const(value) = instr.op else { unreachable!("only constants are fixed") };
                     // SAFETY: a slot has room for a tile of any dtype.
                     unsafe { fill(value, instr.dtype, to) };
                 }
@@ -266,59 +343,70 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn tile(&self, slots: *mut u8, start: usize, count: usize) {
+    fn tile(&self, slots: *mut u8, span: Span) {
         for step in &self.steps {
             match *step {
                 Step::Load { input, slot } => {
-                    self.load(&self.sources[input], self.address(slots, Place::Slot(slot), 0), start, count);
+                    let source = &self.sources[input];
+                    let (start, count) = span.elements(source.of_rows);
+                    self.load(source, self.slot(slots, slot), start, count);
                 }
-                Step::Compute { index, to } => {
-                    let instr = &self.op.code[index];
-                    let args =
-                        instr.args.map(|arg| self.address(slots, self.places[usize::from(arg)], start).cast_const());
-                    let tile = Tile { args, out: self.address(slots, to, start), count, level: self.level };
-                    let from = self.op.dtype_of(instr.args[0]);
-                    // SAFETY: the arguments were computed or loaded as their dtypes are held; the result has a place
-                    // of its own.
-                    unsafe {
-                        match instr.op {
-                            Element::Unary(op) => ops::unary(op, held(from), &tile),
-                            Element::Binary(op) => ops::binary(op, held(from), &tile),
-                            Element::Select => ops::select(held(instr.dtype).size(), &tile),
-                            Element::Cast(to) => ops::cast(held(from), to, &tile),
-                            Element::Const(_) => unreachable!("constants are fixed"),
-                        }
-                        // The last result is rounded when it is stored.
-                        let last = index + 1 == self.op.code.len();
-                        if is_half(instr.dtype) && !last && !is_exact(instr.op) {
-                            ops::round(instr.dtype, &tile);
-                        }
-                    }
-                }
+                Step::Compute { index, to } => self.compute(slots, span, index, to),
             }
         }
-        let place = self.places[self.places.len() - 1];
-        if !matches!(place, Place::Output) {
-            self.store(slots, place, start, count);
+        for sink in self.sinks.iter().filter(|sink| sink.stored) {
+            self.store(sink, slots, span);
         }
     }
 
-    /// Moves the result from its slot to the output.
-    fn store(&self, slots: *mut u8, place: Place, start: usize, count: usize) {
-        let output = self.address(slots, Place::Output, start);
-        let mut tile =
-            Tile { args: [self.address(slots, place, start).cast_const(); 3], out: output, count, level: self.level };
-        // SAFETY: the slot holds the result; the output has room for it and is not read any more in this tile.
+    fn compute(&self, slots: *mut u8, span: Span, index: usize, to: Place) {
+        let instr = &self.op.code[index];
+        let args = instr.args.map(|arg| self.address(slots, self.places[usize::from(arg)], span).cast_const());
+        let (_, count) = span.elements(instr.of_rows);
+        let (out, level) = (self.address(slots, to, span), self.level);
+        let tile = Tile { args, out, count, level };
+        let rows = Rows { args, out, rows: span.rows, columns: span.columns, level, refused: &self.refused };
+        let dtype = |arg: usize| self.op.dtype_of(instr.args[arg]);
+        let (from, result) = (held(dtype(0)), held(instr.dtype));
+        // SAFETY: the arguments were computed or loaded as their dtypes are held, for rows or elements as the region
+        // says; the result has a place of its own.
         unsafe {
-            if self.streams {
-                if is_half(self.dtype) {
-                    tile.out = self.address(slots, Place::Slot(self.spare), 0);
-                    ops::store(self.dtype, &tile);
+            match instr.op {
+                Code::Element(Element::Unary(op)) => ops::unary(op, from, &tile),
+                Code::Element(Element::Binary(op)) => ops::binary(op, from, &tile),
+                Code::Element(Element::Select) => ops::select(result.size(), &tile),
+                Code::Element(Element::Cast(to)) => ops::cast(from, to, &tile),
+                Code::Reduce(op, block) => rows::reduce(op, block, result, &rows),
+                Code::Spread => rows::spread(result, &rows),
+                Code::Gather(dim) => rows::gather(dim, result, dtype(1), &rows),
+                Code::Scatter(dim) => rows::scatter(dim, result, dtype(0), &rows),
+                Code::Const(_) => unreachable!("constants are fixed"),
+            }
+            if self.rounded[index] {
+                ops::round(instr.dtype, &tile);
+            }
+        }
+    }
+
+    /// Moves a result from its slot to the output, rounding it.
+    fn store(&self, sink: &Sink, slots: *mut u8, span: Span) {
+        let (start, count) = span.elements(sink.of_rows);
+        let (dtype, from) = (sink.dtype, self.address(slots, self.places[sink.register], span).cast_const());
+        // SAFETY: `start` is an element of the output.
+        let output = unsafe { sink.first.pointer().add(start * dtype.size()) };
+        let mut tile = Tile { args: [from; 3], out: output, count, level: self.level };
+        // SAFETY: the slot holds the result; the output has room for it, and what it overlaps is not read any more in
+        // this tile.
+        unsafe {
+            if sink.streams {
+                if is_half(dtype) {
+                    tile.out = self.slot(slots, self.spare);
+                    ops::store(dtype, &tile);
                     tile.args[0] = tile.out;
                 }
-                stream::copy(tile.args[0], output, count * self.dtype.size());
+                stream::copy(tile.args[0], output, count * dtype.size());
             } else {
-                ops::store(self.dtype, &tile);
+                ops::store(dtype, &tile);
             }
         }
     }
@@ -355,22 +443,18 @@ fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
-fn arity(op: Element) -> usize {
-    match op {
-        Element::Unary(_) | Element::Cast(_) => 1,
-        Element::Binary(_) => 2,
-        Element::Select => 3,
-        Element::Const(_) => 0,
-    }
-}
-
 /// Whether the result of narrow floats needs no rounding.
-fn is_exact(op: Element) -> bool {
+fn is_exact(op: Code) -> bool {
     use UnaryOp::*;
     matches!(
         op,
-        Element::Select
-            | Element::Unary(Neg | Abs | Sign | Floor | Ceil | Round | Relu)
-            | Element::Binary(BinaryOp::Max | BinaryOp::Min)
+        Code::Element(
+            Element::Select
+                | Element::Unary(Neg | Abs | Sign | Floor | Ceil | Round | Relu)
+                | Element::Binary(BinaryOp::Max | BinaryOp::Min)
+        ) | Code::Reduce(ReduceOp::Max | ReduceOp::Min, _)
+            | Code::Spread
+            | Code::Gather(_)
+            | Code::Scatter(_)
     )
 }

@@ -3,7 +3,8 @@ use crate::Par;
 use crate::math;
 use crate::testing::{self, Case, Sample, bits, each_context, samples};
 use meshwork_graph::Shape;
-use meshwork_graph::ops::Instr;
+use meshwork_graph::ops::{Instr, Source, Space};
+use smallvec::SmallVec;
 
 const UNARY: [UnaryOp; 19] = {
     use UnaryOp::*;
@@ -158,8 +159,8 @@ fn one_thread(level: Level, test: impl FnOnce(Context)) {
 
 fn run_single<R: Sample>(op: Element, inputs: &[Operand], context: Context) -> Vec<R> {
     let dtypes: Vec<DType> = inputs.iter().map(|i| i.dtype).collect();
-    let fused = Fused::single(op, &dtypes, R::DTYPE);
-    testing::output::<R>(inputs[0].shape(), |output| run(&fused, inputs, output, context))
+    let fused = Fused::single(op, inputs[0].shape().clone(), &dtypes, R::DTYPE);
+    testing::output::<R>(inputs[0].shape(), |output| run(&fused, inputs, &[output], context))
 }
 
 /// Two columns of numbers that meet in all pairs of edge cases.
@@ -275,25 +276,28 @@ fn casts_truncate_saturate_and_round_once() {
     });
 }
 
-fn instr(op: Element, args: [u16; 3], dtype: DType) -> Instr {
-    Instr { op, args, dtype }
+fn instr(op: impl Into<Code>, args: [u16; 3], dtype: DType) -> Instr {
+    Instr { op: op.into(), args, of_rows: false, dtype }
 }
 
 /// where(a < b, tanh(a·b + a), −b) · 0.1 in a float dtype, with more registers than a tile needs at once.
-fn region(dtype: DType) -> Fused {
-    use Element::{Binary, Const, Select, Unary};
+fn region(dtype: DType, shape: &Shape) -> Fused {
+    use Element::{Binary, Select, Unary};
+    let source = Source { dtype, of_rows: false };
     Fused {
-        inputs: vec![dtype, dtype],
+        space: Space::elements(shape.clone()),
+        inputs: vec![source; 2],
         code: vec![
             instr(Binary(BinaryOp::Mul), [0, 1, 0], dtype),
             instr(Binary(BinaryOp::Add), [2, 0, 0], dtype),
             instr(Unary(UnaryOp::Tanh), [3, 0, 0], dtype),
-            instr(Const(Scalar::Float(0.1)), [0; 3], dtype),
+            instr(Code::Const(Scalar::Float(0.1)), [0; 3], dtype),
             instr(Unary(UnaryOp::Neg), [1, 0, 0], dtype),
             instr(Binary(BinaryOp::Lt), [0, 1, 0], DType::Bool),
             instr(Select, [7, 4, 6], dtype),
             instr(Binary(BinaryOp::Mul), [8, 5, 0], dtype),
         ],
+        outputs: SmallVec::from_slice(&[9]),
     }
 }
 
@@ -306,7 +310,7 @@ fn region_reference<T: Reference>(a: T, b: T, tenth: T) -> T {
 }
 
 fn check_region<T: Reference>(shape: &[usize], tenth: T, everywhere: bool) {
-    let fused = region(T::DTYPE);
+    let fused = region(T::DTYPE, &Shape::new(shape));
     let right = Case::<T>::strided(shape);
     let left = Case::<T>::strided(shape);
     let test = |context: Context| {
@@ -315,7 +319,7 @@ fn check_region<T: Reference>(shape: &[usize], tenth: T, everywhere: bool) {
             let want: Vec<T> =
                 a.elements().into_iter().zip(b.elements()).map(|(x, y)| region_reference(x, y, tenth)).collect();
             let got = testing::output::<T>(&a.layout.shape, |output| {
-                run(&fused, &[a.operand(), b.operand()], output, context);
+                run(&fused, &[a.operand(), b.operand()], &[output], context);
             });
             assert_eq!(bits(&got), bits(&want), "{} {:?} {:?}", T::DTYPE, a.layout, b.layout);
         }
@@ -339,11 +343,11 @@ fn regions_are_their_operations_one_by_one() {
 #[test]
 fn large_regions_use_all_threads_and_give_the_same() {
     let a = Case::<f32>::dense(1, &[307, 409]);
-    let fused = region(DType::F32);
+    let fused = region(DType::F32, &a.layout.shape);
     let want: Vec<f32> = a.data.iter().map(|&x| region_reference(x, x, 0.1)).collect();
     each_context(|context| {
         let got = testing::output::<f32>(&a.layout.shape, |output| {
-            run(&fused, &[a.operand(), a.operand()], output, context);
+            run(&fused, &[a.operand(), a.operand()], &[output], context);
         });
         assert_eq!(bits(&got), bits(&want));
     });
@@ -362,7 +366,7 @@ fn check_in_place<T: Reference>(tenth: T) {
         unsafe {
             let a = Operand::new(at.cast_const().cast(), T::DTYPE, &layout);
             let output = Output::new(at.cast(), T::DTYPE, &shape);
-            run(&region(T::DTYPE), &[a, b.operand()], output, context);
+            run(&region(T::DTYPE, &shape), &[a, b.operand()], &[output], context);
         }
         assert_eq!(bits(&data), bits(&want));
     });
@@ -385,8 +389,8 @@ fn a_shifted_operand_may_not_be_replaced() {
         // SAFETY: the memory is there; the kernel refuses before it reads.
         unsafe {
             let a = Operand::new(at.cast_const().cast(), DType::F32, &layout);
-            let fused = Fused::single(Element::Unary(UnaryOp::Neg), &[DType::F32], DType::F32);
-            run(&fused, &[a], Output::new(at.cast(), DType::F32, &shape), context);
+            let fused = Fused::single(Element::Unary(UnaryOp::Neg), shape.clone(), &[DType::F32], DType::F32);
+            run(&fused, &[a], &[Output::new(at.cast(), DType::F32, &shape)], context);
         }
     });
 }

@@ -80,7 +80,7 @@ impl<'a> Indices<'a> {
 
     #[inline(always)]
     fn check(&self, index: i64) -> usize {
-        if index < 0 || index as u64 >= self.size as u64 {
+        if !is_within(index, self.size) {
             self.refuse(index);
         }
         index as usize
@@ -89,8 +89,19 @@ impl<'a> Indices<'a> {
     #[cold]
     #[inline(never)]
     fn refuse(&self, index: i64) -> ! {
-        panic!("index {index} is out of range for dimension {} of size {}", self.dim, self.size);
+        panic!("{}", out_of_range(index, self.dim, self.size));
     }
+}
+
+/// Whether an index is one into a dimension of this size.
+#[inline(always)]
+pub fn is_within(index: i64, size: usize) -> bool {
+    index >= 0 && (index as u64) < size as u64
+}
+
+/// What is wrong with an index.
+pub fn out_of_range(index: i64, dim: usize, size: usize) -> String {
+    format!("index {index} is out of range for dimension {dim} of size {size}")
 }
 
 /// Reads one element per index along the dimension; inputs are `(x, index)`.

@@ -17,7 +17,7 @@ use meshwork_graph::canonical::{Blocks, LANES, lane_tree};
 use meshwork_graph::ops::{Reduce, ReduceOp};
 use meshwork_graph::{DType, Layout};
 pub use monoid::{Accumulate, Term};
-use monoid::{Max, Min, Monoid, Prod, Sum};
+pub(crate) use monoid::{Max, Min, Monoid, Prod, Sum};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 

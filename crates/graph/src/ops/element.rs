@@ -1,6 +1,6 @@
-//! Elementwise operations, alone and fused into regions.
+//! Elementwise operations.
 
-use crate::dtype::{DType, Scalar};
+use crate::dtype::DType;
 use crate::graph::{Graph, NodeId};
 use crate::op::{Backward, OpError, Operation};
 use crate::rule::{Factor, Kind, SplitRule};
@@ -85,50 +85,15 @@ pub enum Element {
     /// To another dtype: floats to integers truncate toward zero and saturate, to bool is `!= 0`, to a
     /// narrower float rounds to nearest even.
     Cast(DType),
-    /// Only inside a fused region: a constant.
-    Const(Scalar),
 }
 
-/// One instruction of a fused region, in static single assignment: it defines the next register.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Instr {
-    /// What is computed.
-    pub op: Element,
-    /// Registers read; unused entries are 0. Registers 0..inputs are the region's inputs, register
-    /// `inputs + i` is the result of instruction `i`.
-    pub args: [u16; 3],
-    /// Type of the result. Values of f16 and bf16 are rounded after every instruction, as if stored.
-    pub dtype: DType,
-}
-
-/// A region of elementwise operations that runs tile by tile; its value is the last instruction's.
-///
-/// Fusing never changes a value: every instruction does the arithmetic that its operation does alone
-/// (no contraction of a product and a sum into one rounding).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Fused {
-    /// Element types of the inputs; their shapes are the output's.
-    pub inputs: Vec<DType>,
-    /// At least one instruction.
-    pub code: Vec<Instr>,
-}
-
-impl Fused {
-    /// A region of one operation.
-    pub fn single(op: Element, inputs: &[DType], dtype: DType) -> Fused {
-        let mut args = [0; 3];
-        for (i, arg) in args.iter_mut().enumerate().take(inputs.len()) {
-            *arg = i as u16;
-        }
-        Fused { inputs: inputs.to_vec(), code: vec![Instr { op, args, dtype }] }
-    }
-
-    /// Element type of a register.
-    pub fn dtype_of(&self, register: u16) -> DType {
-        let register = usize::from(register);
-        match self.inputs.get(register) {
-            Some(&dtype) => dtype,
-            None => self.code[register - self.inputs.len()].dtype,
+impl Element {
+    /// Number of operands.
+    pub fn arity(self) -> usize {
+        match self {
+            Element::Unary(_) | Element::Cast(_) => 1,
+            Element::Binary(_) => 2,
+            Element::Select => 3,
         }
     }
 }
@@ -141,7 +106,7 @@ fn same_shape<'a>(name: &str, inputs: &[&'a Type]) -> Result<&'a Shape, OpError>
     }
 }
 
-fn pointwise(rank: usize, inputs: usize) -> SplitRule {
+pub(super) fn pointwise(rank: usize, inputs: usize) -> SplitRule {
     let factors = (0..rank)
         .map(|d| Factor { kind: Kind::Mapped, inputs: vec![Some(d); inputs], output: Some(d), ..Factor::default() })
         .collect();
@@ -193,7 +158,6 @@ impl Operation for Element {
             },
             Element::Select => "where",
             Element::Cast(_) => "cast",
-            Element::Const(_) => "const",
         }
     }
 
@@ -237,7 +201,6 @@ impl Operation for Element {
                 inputs[1].dtype
             }
             Element::Cast(to) => *to,
-            Element::Const(_) => return Err(OpError("const: only inside a fused region".into())),
         };
         Ok(Type { dtype, shape })
     }
@@ -256,7 +219,6 @@ impl Operation for Element {
                 let from = g.ty(b.inputs[0]).dtype;
                 vec![from.is_float().then(|| g.cast(b.grad, from))]
             }
-            Element::Const(_) => vec![],
         }
     }
 
@@ -266,33 +228,9 @@ impl Operation for Element {
 
     fn flops(&self, _: &[&Type], output: &Type) -> u64 {
         match self {
-            Element::Cast(_) | Element::Select | Element::Const(_) => 0,
+            Element::Cast(_) | Element::Select => 0,
             _ => output.shape.numel() as u64,
         }
-    }
-}
-
-impl Operation for Fused {
-    fn name(&self) -> &'static str {
-        "fused"
-    }
-
-    fn infer(&self, inputs: &[&Type]) -> Result<Type, OpError> {
-        let last = self.code.last().ok_or_else(|| OpError("fused: empty region".into()))?;
-        Ok(Type { dtype: last.dtype, shape: same_shape("fused", inputs)?.clone() })
-    }
-
-    fn gradient(&self, _: &mut Graph, _: &Backward) -> Vec<Option<NodeId>> {
-        unreachable!("gradients are taken of recorded graphs, before fusing")
-    }
-
-    fn rule(&self, inputs: &[&Type], output: &Type) -> SplitRule {
-        pointwise(output.shape.rank(), inputs.len())
-    }
-
-    fn flops(&self, _: &[&Type], output: &Type) -> u64 {
-        let counted = |i: &&Instr| matches!(i.op, Element::Unary(_) | Element::Binary(_));
-        (self.code.iter().filter(counted).count() * output.shape.numel()) as u64
     }
 }
 

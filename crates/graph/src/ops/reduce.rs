@@ -20,6 +20,18 @@ pub enum ReduceOp {
     Min,
 }
 
+impl ReduceOp {
+    /// The name in printed graphs.
+    pub fn name(self) -> &'static str {
+        match self {
+            ReduceOp::Sum => "sum",
+            ReduceOp::Prod => "prod",
+            ReduceOp::Max => "max",
+            ReduceOp::Min => "min",
+        }
+    }
+}
+
 /// A reduction; the reduced dimensions vanish.
 ///
 /// Terms are taken in row-major order over the reduced dimensions. Sums and products follow the canonical
@@ -52,12 +64,7 @@ impl Reduce {
 
 impl Operation for Reduce {
     fn name(&self) -> &'static str {
-        match self.op {
-            ReduceOp::Sum => "sum",
-            ReduceOp::Prod => "prod",
-            ReduceOp::Max => "max",
-            ReduceOp::Min => "min",
-        }
+        self.op.name()
     }
 
     fn infer(&self, inputs: &[&Type]) -> Result<Type, OpError> {

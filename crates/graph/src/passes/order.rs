@@ -20,7 +20,7 @@ pub fn order(graph: &Graph) -> Graph {
         wanted[o.index()] = true;
     }
     for id in graph.ids() {
-        let moves_data = !matches!(graph.node(id).op, Op::Fused(_)) || wanted[id.index()];
+        let moves_data = !matches!(graph.node(id).op, Op::Fused(_) | Op::Part(_)) || wanted[id.index()];
         if moves_data {
             emit(&mut rewrite, &mut done, id);
         }

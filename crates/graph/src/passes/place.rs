@@ -3,8 +3,9 @@
 use crate::graph::{Graph, NodeId};
 use crate::op::Op;
 use crate::ops::Reshape;
-use crate::program::{Donation, Location, Memory, OutputPlace, Program, Step, Target, View};
+use crate::program::{Destination, Donation, Location, Memory, OutputPlace, Program, Step, Target, View};
 use crate::shape::{Layout, Type};
+use smallvec::{SmallVec, smallvec};
 use std::collections::HashMap;
 
 /// Buffers begin at multiples of this many bytes, a cache line.
@@ -25,12 +26,22 @@ struct Storage {
     last: usize,
 }
 
+/// A step and the storages that it uses.
+struct Draft {
+    step: Step,
+    inputs: Vec<usize>,
+    outputs: SmallVec<[usize; 1]>,
+    scratch: usize,
+}
+
 struct Lowering<'a> {
     graph: &'a Graph,
     target: &'a dyn Target,
     places: Vec<Option<Place>>,
     storages: Vec<Storage>,
-    steps: Vec<(Step, Vec<usize>, usize)>,
+    steps: Vec<Draft>,
+    /// All results of the regions that have several.
+    parts: HashMap<NodeId, SmallVec<[Place; 1]>>,
     copies: HashMap<NodeId, Place>,
 }
 
@@ -43,6 +54,7 @@ pub fn place(graph: &Graph, donation: &Donation, target: &dyn Target) -> Program
         places: vec![None; graph.nodes.len()],
         storages: Vec::new(),
         steps: Vec::new(),
+        parts: HashMap::new(),
         copies: HashMap::new(),
     };
     let mut inputs = Vec::new();
@@ -99,6 +111,7 @@ impl Lowering<'_> {
                 let x = view(&self.places);
                 x.layout.reshape(&op.shape).map(|layout| Place { layout, ..x })
             }
+            Op::Part(part) => Some(self.parts[&node.inputs[0]][part.index].clone()),
             _ => None,
         };
         let place = place.unwrap_or_else(|| self.kernel(id));
@@ -114,7 +127,19 @@ impl Lowering<'_> {
             let readable = matches!(node.op, Op::Reshape(_)) || self.target.accepts(&node.op, i, &place.layout);
             places.push(if readable { place } else { self.dense(x) });
         }
-        self.step(node.op.clone(), &node.inputs, places, node.ty.clone())
+        let types = match &node.op {
+            Op::Fused(fused) => {
+                let inputs: Vec<&Type> = node.inputs.iter().map(|&x| self.graph.ty(x)).collect();
+                fused.results(&inputs).expect("a legal region").into_iter().collect()
+            }
+            _ => smallvec![node.ty.clone()],
+        };
+        let results = self.step(node.op.clone(), &node.inputs, places, types);
+        let first = results[0].clone();
+        if results.len() > 1 {
+            self.parts.insert(id, results);
+        }
+        first
     }
 
     /// A dense copy of a value, made once.
@@ -124,15 +149,25 @@ impl Lowering<'_> {
         }
         let ty = self.graph.ty(id).clone();
         let place = self.places[id.index()].clone().expect("operands come first");
-        let copy = self.step(Op::Reshape(Reshape { shape: ty.shape.clone() }), &[id], vec![place], ty);
+        let copy = self.copy(id, place, ty);
         self.copies.insert(id, copy.clone());
         copy
     }
 
-    fn step(&mut self, op: Op, inputs: &[NodeId], places: Vec<Place>, ty: Type) -> Place {
+    fn copy(&mut self, id: NodeId, place: Place, ty: Type) -> Place {
+        self.step(Op::Reshape(Reshape { shape: ty.shape.clone() }), &[id], vec![place], smallvec![ty]).remove(0)
+    }
+
+    fn step(
+        &mut self,
+        op: Op,
+        inputs: &[NodeId],
+        places: Vec<Place>,
+        results: SmallVec<[Type; 1]>,
+    ) -> SmallVec<[Place; 1]> {
         let types: Vec<(&Type, &Layout)> =
             inputs.iter().zip(&places).map(|(&x, p)| (self.graph.ty(x), &p.layout)).collect();
-        let scratch = self.target.scratch(&op, &types, &ty);
+        let scratch = self.target.scratch(&op, &types, &results[0]);
         let views = inputs
             .iter()
             .zip(&places)
@@ -142,22 +177,22 @@ impl Lowering<'_> {
                 ty: self.graph.ty(x).clone(),
             })
             .collect();
+        let used: Vec<usize> = places.iter().map(|p| p.storage).collect();
+        let written: SmallVec<[usize; 1]> = results.iter().map(|ty| self.storage(ty.bytes(), None)).collect();
+        // Scratch memory is a storage that lives for one step.
+        let room = self.storage(scratch, None);
         let number = self.steps.len();
-        let output = self.storage(ty.bytes(), None);
-        let mut used: Vec<usize> = places.iter().map(|p| p.storage).collect();
-        for &s in used.iter().chain([&output]) {
+        for &s in used.iter().chain(&written).chain([&room]) {
             let storage = &mut self.storages[s];
             storage.first = storage.first.min(number);
             storage.last = storage.last.max(number);
         }
-        // Scratch memory is a storage that lives for one step; it stands behind the operands.
-        let room = self.storage(scratch, None);
-        (self.storages[room].first, self.storages[room].last) = (number, number);
-        used.push(room);
-        let layout = Layout::contiguous(&ty.shape);
-        let step = Step { op, inputs: views, ty, output: Location::Arena(0), scratch: (0, scratch) };
-        self.steps.push((step, used, output));
-        Place { storage: output, layout }
+        let values = results.iter().zip(&written);
+        let values = values.map(|(ty, &storage)| Place { storage, layout: Layout::contiguous(&ty.shape) }).collect();
+        let outputs = results.into_iter().map(|ty| Destination { location: Location::Arena(0), ty }).collect();
+        let step = Step { op, inputs: views, outputs, scratch: (0, scratch) };
+        self.steps.push(Draft { step, inputs: used, outputs: written, scratch: room });
+        values
     }
 
     /// Gives every output a storage of its own.
@@ -172,7 +207,7 @@ impl Lowering<'_> {
                 place.storage
             } else {
                 let ty = self.graph.ty(id).clone();
-                self.step(Op::Reshape(Reshape { shape: ty.shape.clone() }), &[id], vec![place], ty).storage
+                self.copy(id, place, ty).storage
             };
             self.storages[storage].location = Some(Location::Output(k));
         }
@@ -180,70 +215,73 @@ impl Lowering<'_> {
 
     /// For every output the donated input whose memory it takes over.
     fn donate(&self, donation: &Donation) -> Vec<Option<usize>> {
+        let mut written = HashMap::new();
+        for (number, draft) in self.steps.iter().enumerate() {
+            for (k, &storage) in draft.outputs.iter().enumerate() {
+                if let Some(Location::Output(output)) = self.storages[storage].location {
+                    written.insert(output, (number, k));
+                }
+            }
+        }
         let mut taken = vec![false; donation.len()];
-        self.graph
-            .outputs
-            .iter()
-            .enumerate()
-            .map(|(k, _)| {
-                let is_output = |s: usize| self.storages[s].location == Some(Location::Output(k));
-                let number = self.steps.iter().position(|(_, _, output)| is_output(*output))?;
-                let (step, used, output) = &self.steps[number];
-                let input = self.in_place_operand(step, used, self.storages[*output].bytes, |s| {
-                    matches!(self.storages[s].location, Some(Location::Input(i)) if donation[i] && !taken[i])
-                        && self.storages[s].last == number
-                })?;
-                let Some(Location::Input(i)) = self.storages[input].location else { return None };
-                taken[i] = true;
-                Some(i)
-            })
-            .collect()
+        let mut overwritten = |output: usize| {
+            let &(number, k) = written.get(&output)?;
+            let input = self.in_place_operand(&self.steps[number], k, |s| {
+                matches!(self.storages[s].location, Some(Location::Input(i)) if donation[i] && !taken[i])
+                    && self.storages[s].last == number
+            })?;
+            let Some(Location::Input(i)) = self.storages[input].location else { return None };
+            taken[i] = true;
+            Some(i)
+        };
+        (0..self.graph.outputs.len()).map(&mut overwritten).collect()
     }
 
-    /// An operand's storage that an elementwise step may overwrite: read only densely and of the result's size.
-    fn in_place_operand(
-        &self,
-        step: &Step,
-        used: &[usize],
-        bytes: usize,
-        free: impl Fn(usize) -> bool,
-    ) -> Option<usize> {
+    /// An operand's storage that an elementwise step may overwrite with result number `k`: read only densely and of the
+    /// result's size.
+    fn in_place_operand(&self, draft: &Draft, k: usize, free: impl Fn(usize) -> bool) -> Option<usize> {
+        let Draft { step, inputs, outputs, .. } = draft;
         if !matches!(step.op, Op::Fused(_)) {
             return None;
         }
+        let bytes = self.storages[outputs[k]].bytes;
         let dense = |i: usize| {
-            let (view, storage) = (&step.inputs[i], used[i]);
+            let view = &step.inputs[i];
             view.layout.is_contiguous()
                 && view.layout.offset == 0
                 && view.ty.bytes() == bytes
-                && view.ty.dtype.size() == step.ty.dtype.size()
-                && self.storages[storage].bytes == bytes
+                && view.ty.dtype.size() == step.outputs[k].ty.dtype.size()
+                && self.storages[inputs[i]].bytes == bytes
         };
-        (0..step.inputs.len())
-            .filter(|&i| free(used[i]))
-            .find(|&i| (0..step.inputs.len()).all(|j| used[j] != used[i] || dense(j)))
-            .map(|i| used[i])
+        (0..inputs.len())
+            .filter(|&i| free(inputs[i]))
+            .find(|&i| (0..inputs.len()).all(|j| inputs[j] != inputs[i] || dense(j)))
+            .map(|i| inputs[i])
     }
 
     /// Lets elementwise steps overwrite operands that are needed no more.
     fn reuse_in_place(&mut self) {
         let mut moved: Vec<usize> = (0..self.storages.len()).collect();
         for number in 0..self.steps.len() {
-            for used in &mut self.steps[number].1 {
+            for used in &mut self.steps[number].inputs {
                 *used = moved[*used];
             }
-            let (step, used, output) = &self.steps[number];
-            let bytes = self.storages[*output].bytes;
-            if self.storages[*output].location.is_some() || bytes == 0 {
-                continue;
-            }
-            let free = |s: usize| self.storages[s].location.is_none() && self.storages[s].last == number;
-            if let Some(reused) = self.in_place_operand(step, used, bytes, free) {
-                let output = *output;
-                moved[output] = reused;
-                self.storages[reused].last = self.storages[output].last;
-                self.storages[output].bytes = 0;
-                self.steps[number].2 = reused;
+            for k in 0..self.steps[number].outputs.len() {
+                let draft = &self.steps[number];
+                let output = draft.outputs[k];
+                if self.storages[output].location.is_some() || self.storages[output].bytes == 0 {
+                    continue;
+                }
+                let free = |s: usize| {
+                    let storage = &self.storages[s];
+                    storage.location.is_none() && storage.last == number && !draft.outputs.contains(&s)
+                };
+                if let Some(reused) = self.in_place_operand(draft, k, free) {
+                    moved[output] = reused;
+                    self.storages[reused].last = self.storages[output].last;
+                    self.storages[output].bytes = 0;
+                    self.steps[number].outputs[k] = reused;
+                }
             }
         }
     }
@@ -284,12 +322,14 @@ impl Lowering<'_> {
         let location = |s: usize| self.storages[s].location.unwrap_or(Location::Arena(0));
         self.steps
             .into_iter()
-            .map(|(mut step, used, output)| {
-                for (view, &storage) in step.inputs.iter_mut().zip(&used) {
+            .map(|Draft { mut step, inputs, outputs, scratch }| {
+                for (view, &storage) in step.inputs.iter_mut().zip(&inputs) {
                     view.location = location(storage);
                 }
-                step.output = location(output);
-                if let Location::Arena(at) = location(*used.last().expect("scratch memory")) {
+                for (destination, &storage) in step.outputs.iter_mut().zip(&outputs) {
+                    destination.location = location(storage);
+                }
+                if let Location::Arena(at) = location(scratch) {
                     step.scratch.0 = at;
                 }
                 step

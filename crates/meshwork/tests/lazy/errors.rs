@@ -2,6 +2,7 @@
 
 use crate::turn;
 use meshwork::Tensor;
+use meshwork::tensor::{Reduction, nll_loss};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn failure<T>(read: impl FnOnce() -> T) -> String {
@@ -61,9 +62,34 @@ fn a_failure_spoils_what_depends_on_it_and_nothing_else() {
 }
 
 #[test]
+fn results_of_one_kernel_fail_one_by_one() {
+    let _turn = turn();
+    let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0], &[3]);
+    let broken = x.index_select(0, &Tensor::from_slice(&[7i64, 0, 0], &[3]));
+    let fine = x.exp();
+    let spoilt = &fine * &broken;
+    assert!(failure(|| spoilt.to_bytes()).contains("index 7 is out of range"));
+    assert_eq!(fine.to_vec::<f32>(), x.exp().to_vec::<f32>());
+    assert!(failure(|| spoilt.to_bytes()).contains("index 7 is out of range"));
+}
+
+#[test]
 fn a_class_that_does_not_exist_is_refused() {
     let _turn = turn();
     let logits = Tensor::from_slice(&[0.0f32; 6], &[2, 3]);
     let loss = logits.cross_entropy(&Tensor::from_slice(&[1i64, 7], &[2]));
+    assert!(failure(|| loss.item()).contains("index 7 is out of range for dimension 1 of size 3"));
+}
+
+#[test]
+fn a_wrong_class_spoils_the_loss_and_not_the_scores() {
+    let _turn = turn();
+    let logits = Tensor::from_slice(&[0.0f32, 1.0, 2.0, 3.0, 4.0, 5.0], &[2, 3]);
+    let scores = logits.log_softmax(-1);
+    let loss = nll_loss(&scores, &Tensor::from_slice(&[1i64, 7], &[2]), None, -100, Reduction::Mean);
     assert!(failure(|| loss.item()).contains("index 7 is out of range"));
+    assert_eq!(scores.to_vec::<f32>(), logits.log_softmax(-1).to_vec::<f32>());
+    let gather =
+        meshwork::tensor::last_program().expect("it ran").steps.iter().any(|s| s.op.operation().name() == "gather");
+    assert!(!gather, "picking the class is part of the region");
 }

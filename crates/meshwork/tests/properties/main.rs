@@ -2,6 +2,7 @@
 
 mod array;
 mod elementwise;
+mod fusing;
 mod matmul;
 mod reduce;
 mod shape;

@@ -1,0 +1,221 @@
+//! Instructions of fused regions that combine the elements of a row, or spread a value over them.
+
+use super::ops::Held;
+use crate::Level;
+use crate::index;
+use crate::multiversion;
+use crate::reduce::{Accumulate, Max, Min, Monoid, Prod, Sum};
+use meshwork_graph::DType;
+use meshwork_graph::canonical::{LANES, lane_tree};
+use meshwork_graph::ops::{MAX_COLUMNS, ReduceOp};
+use std::sync::OnceLock;
+
+/// Rows of up to so many columns are combined side by side, a group of rows at a time.
+const SHORT: usize = 32;
+/// Rows of a group.
+const GROUP: usize = 16;
+
+/// Where an instruction reads and writes: `rows` rows of `columns` elements, or as many values of rows.
+#[derive(Clone, Copy)]
+pub struct Rows<'a> {
+    pub args: [*const u8; 3],
+    pub out: *mut u8,
+    pub rows: usize,
+    pub columns: usize,
+    pub level: Level,
+    /// What was wrong with an index, if one was.
+    pub refused: &'a OnceLock<String>,
+}
+
+impl Rows<'_> {
+    /// # Safety
+    /// The argument must hold so many initialised elements of `T`, which nobody writes meanwhile.
+    unsafe fn arg<'a, T>(&self, i: usize, count: usize) -> &'a [T] {
+        // SAFETY: the caller promises it.
+        unsafe { std::slice::from_raw_parts(self.args[i].cast(), count) }
+    }
+
+    /// # Safety
+    /// There must be room for so many elements of `T`, which overlaps no argument.
+    unsafe fn out<'a, T>(&self, count: usize) -> &'a mut [T] {
+        // SAFETY: the caller promises it.
+        unsafe { std::slice::from_raw_parts_mut(self.out.cast(), count) }
+    }
+
+    fn elements(&self) -> usize {
+        self.rows * self.columns
+    }
+}
+
+/// `by_held!(held, T => expression)`: the expression with `T` for the type that registers hold.
+macro_rules! by_held {
+    ($held:expr, $name:ident => $body:expr) => {
+        match $held {
+            Held::F64 => by_held!(@ f64, $name, $body),
+            Held::F32 => by_held!(@ f32, $name, $body),
+            Held::I64 => by_held!(@ i64, $name, $body),
+            Held::I32 => by_held!(@ i32, $name, $body),
+            Held::Byte => by_held!(@ u8, $name, $body),
+        }
+    };
+    (@ $type:ty, $name:ident, $body:expr) => {{
+        type $name = $type;
+        $body
+    }};
+}
+
+/// Combines each row in blocks of `block` terms. A result of f16 or bf16 is left to be rounded.
+///
+/// # Safety
+/// The argument must hold all elements, and there must be room for a value for each row.
+pub unsafe fn reduce(op: ReduceOp, block: usize, held: Held, rows: &Rows) {
+    // SAFETY: the caller's promise.
+    by_held!(held, T => unsafe {
+        let (x, out) = (rows.arg::<T>(0, rows.elements()), rows.out::<T>(rows.rows));
+        match op {
+            ReduceOp::Sum => combine_rows(rows.level, Sum, x, rows.columns, block, out),
+            ReduceOp::Prod => combine_rows(rows.level, Prod, x, rows.columns, block, out),
+            ReduceOp::Max => combine_rows(rows.level, Max, x, rows.columns, block, out),
+            ReduceOp::Min => combine_rows(rows.level, Min, x, rows.columns, block, out),
+        }
+    });
+}
+
+/// Repeats the value of each row at its elements.
+///
+/// # Safety
+/// The argument must hold a value for each row, and there must be room for all elements.
+pub unsafe fn spread(held: Held, rows: &Rows) {
+    // SAFETY: the caller's promise.
+    by_held!(held, T => unsafe {
+        let values = rows.arg::<T>(0, rows.rows);
+        for (row, &value) in rows.out::<T>(rows.elements()).chunks_exact_mut(rows.columns).zip(values) {
+            row.fill(value);
+        }
+    });
+}
+
+/// Takes the element of each row that its index names.
+///
+/// # Safety
+/// The arguments must hold all elements and an index for each row, and there must be room for a value for each row.
+pub unsafe fn gather(dim: usize, held: Held, index: DType, rows: &Rows) {
+    // SAFETY: the caller's promise.
+    by_held!(held, T => unsafe {
+        let (x, out) = (rows.arg::<T>(0, rows.elements()), rows.out::<T>(rows.rows));
+        for (i, (row, y)) in x.chunks_exact(rows.columns).zip(out).enumerate() {
+            *y = row[rows.column(1, index, i, dim)];
+        }
+    });
+}
+
+/// Zeros, but for 0 + the value of each row where its index says.
+///
+/// # Safety
+/// The arguments must hold an index and a value for each row, and there must be room for all elements.
+pub unsafe fn scatter(dim: usize, held: Held, index: DType, rows: &Rows) {
+    // SAFETY: the caller's promise.
+    by_held!(held, T => unsafe {
+        let (values, out) = (rows.arg::<T>(1, rows.rows), rows.out::<T>(rows.elements()));
+        out.fill(T::ZERO);
+        for (i, (row, &value)) in out.chunks_exact_mut(rows.columns).zip(values).enumerate() {
+            row[rows.column(0, index, i, dim)] = T::ZERO.add(value);
+        }
+    });
+}
+
+impl Rows<'_> {
+    /// The column that an index names, any one where it is out of range.
+    ///
+    /// # Safety
+    /// The argument must hold an index of this dtype for each row.
+    unsafe fn column(&self, arg: usize, index: DType, row: usize, dim: usize) -> usize {
+        // SAFETY: the caller's promise.
+        let column: i64 = unsafe {
+            match index {
+                DType::I32 => self.arg::<i32>(arg, self.rows)[row].into(),
+                _ => self.arg::<i64>(arg, self.rows)[row],
+            }
+        };
+        if index::is_within(column, self.columns) {
+            return column as usize;
+        }
+        self.refused.get_or_init(|| index::out_of_range(column, dim, self.columns));
+        0
+    }
+}
+
+#[inline(always)]
+fn combine_rows_body<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], columns: usize, block: usize, out: &mut [A]) {
+    let mut done = 0;
+    if columns <= SHORT && columns <= block {
+        while done + GROUP <= out.len() {
+            let x = &x[done * columns..(done + GROUP) * columns];
+            out[done..done + GROUP].copy_from_slice(&combine_group(op, x, columns));
+            done += GROUP;
+        }
+    }
+    let mut roots = [M::identity(); MAX_COLUMNS];
+    for (row, y) in x[done * columns..].chunks_exact(columns).zip(&mut out[done..]) {
+        let blocks = columns.div_ceil(block);
+        for (root, terms) in roots.iter_mut().zip(row.chunks(block)) {
+            *root = combine_block(op, terms);
+        }
+        // The tree over the blocks, each root in the place of its first leaf.
+        let mut step = 1;
+        while step < blocks {
+            for left in (0..blocks - step).step_by(2 * step) {
+                roots[left] = M::combine(roots[left], roots[left + step]);
+            }
+            step *= 2;
+        }
+        *y = roots[0];
+    }
+}
+
+/// The result of one block.
+#[inline(always)]
+fn combine_block<A: Accumulate, M: Monoid<A>>(_: M, terms: &[A]) -> A {
+    let mut lanes = [M::identity(); LANES];
+    let (chunks, tail) = terms.as_chunks::<LANES>();
+    for chunk in chunks {
+        for i in 0..LANES {
+            lanes[i] = M::combine(lanes[i], chunk[i]);
+        }
+    }
+    for (lane, x) in lanes.iter_mut().zip(tail) {
+        *lane = M::combine(*lane, *x);
+    }
+    lane_tree(lanes, M::combine)
+}
+
+/// The results of a group of rows of one block each, lane by lane for all rows at once.
+#[inline(always)]
+fn combine_group<A: Accumulate, M: Monoid<A>>(_: M, x: &[A], columns: usize) -> [A; GROUP] {
+    let mut lanes = [[M::identity(); GROUP]; LANES];
+    for column in 0..columns {
+        let lane = &mut lanes[column % LANES];
+        for i in 0..GROUP {
+            lane[i] = M::combine(lane[i], x[i * columns + column]);
+        }
+    }
+    // The lane tree; lanes without terms change nothing and are left out.
+    let mut used = columns.min(LANES);
+    let mut half = LANES / 2;
+    while half > 0 {
+        for right in half..used.max(half) {
+            let other = lanes[right];
+            for (a, b) in lanes[right - half].iter_mut().zip(other) {
+                *a = M::combine(*a, b);
+            }
+        }
+        used = used.min(half);
+        half /= 2;
+    }
+    lanes[0]
+}
+
+multiversion! {
+    /// Combines the elements of each row.
+    fn combine_rows<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], columns: usize, block: usize, out: &mut [A]) = combine_rows_body;
+}

@@ -1,0 +1,346 @@
+//! Which operations run together.
+
+use super::constant;
+use crate::graph::{Graph, NodeId};
+use crate::op::Op;
+use crate::ops::{MAX_COLUMNS, Space};
+use crate::passes::rewrite::live;
+
+/// Most instructions of a region: its values must fit into the first-level cache, tile by tile.
+const MAX_INSTRUCTIONS: usize = 48;
+/// Most inputs of a region.
+const MAX_INPUTS: usize = 16;
+/// Most results of a region.
+const MAX_RESULTS: usize = 8;
+/// A region may compute a result so many heavy kernels before it is needed, but not earlier: it would occupy memory.
+const EARLY: usize = 4;
+
+/// How a member of a region reads an operand.
+pub(super) struct Read {
+    /// The value itself, with views between rows and their elements taken away.
+    pub value: NodeId,
+    /// Whether it is a value of rows that is spread over the elements.
+    pub spread: bool,
+}
+
+impl Region {
+    /// How a member reads its operand `x`.
+    pub fn read(&self, graph: &Graph, x: NodeId) -> Read {
+        let mut read = Read { value: x, spread: false };
+        loop {
+            let node = graph.node(read.value);
+            let of_rows = |id: NodeId| self.space.is_of_rows(&graph.ty(id).shape);
+            match node.op {
+                Op::Expand(_) if node.ty.shape == self.space.shape && of_rows(node.inputs[0]) => read.spread = true,
+                Op::Reshape(_) if of_rows(read.value) && of_rows(node.inputs[0]) => {}
+                _ => return read,
+            }
+            read.value = node.inputs[0];
+        }
+    }
+
+    /// The operand of a member that it does not read: zeros into which it scatters.
+    pub fn reads(graph: &Graph, member: NodeId) -> &[NodeId] {
+        let node = graph.node(member);
+        if let Op::ScatterAdd(_) = node.op { &node.inputs[1..] } else { &node.inputs }
+    }
+
+    /// Whether the value of a node is inside.
+    fn contains(&self, id: NodeId) -> bool {
+        self.members.binary_search(&id).is_ok()
+    }
+}
+
+/// A partition of the live elementwise nodes and the reductions of rows such that the regions, each taken as one node, still form a graph
+/// without cycles.
+pub(super) struct Regions<'a> {
+    graph: &'a Graph,
+    pub live: Vec<bool>,
+    users: Vec<Vec<NodeId>>,
+    wanted: Vec<bool>,
+    /// For every node the region it is in.
+    region: Vec<Option<usize>>,
+    regions: Vec<Region>,
+}
+
+pub(super) struct Region {
+    pub space: Space,
+    /// Ascending.
+    pub members: Vec<NodeId>,
+    /// Number of the heavy kernel before which a result is needed.
+    due: usize,
+}
+
+impl<'a> Regions<'a> {
+    pub fn new(graph: &'a Graph) -> Self {
+        let live = live(graph);
+        let mut users: Vec<Vec<NodeId>> = vec![Vec::new(); graph.nodes.len()];
+        for id in graph.ids().filter(|id| live[id.index()]) {
+            for x in &graph.node(id).inputs {
+                if !users[x.index()].contains(&id) {
+                    users[x.index()].push(id);
+                }
+            }
+        }
+        let mut wanted = vec![false; graph.nodes.len()];
+        for o in &graph.outputs {
+            wanted[o.index()] = true;
+        }
+        let mut regions =
+            Regions { graph, live, users, wanted, region: vec![None; graph.nodes.len()], regions: Vec::new() };
+        regions.join_users();
+        regions.join_producers();
+        regions.join_siblings();
+        regions.leave_alone();
+        regions
+    }
+
+    /// The region of a node.
+    pub fn of(&self, id: NodeId) -> Option<&Region> {
+        self.region[id.index()].map(|r| &self.regions[r])
+    }
+
+    /// What a region reads from memory.
+    pub fn inputs(&self, region: &Region) -> Vec<NodeId> {
+        let mut inputs: Vec<NodeId> = Vec::new();
+        for &x in region.members.iter().flat_map(|&id| Region::reads(self.graph, id)) {
+            if constant(self.graph, x).is_some() {
+                continue;
+            }
+            let value = region.read(self.graph, x).value;
+            if !region.contains(value) && !inputs.contains(&value) {
+                inputs.push(value);
+            }
+        }
+        inputs
+    }
+
+    /// The members of a region that are needed outside of it, at least one.
+    pub fn results(&self, region: &Region) -> Vec<NodeId> {
+        let needed = |id: &NodeId| self.is_needed(region, *id);
+        region.members.iter().copied().filter(needed).collect()
+    }
+
+    /// Whether a member, or a view of one that the region reads as the member, is needed outside of the region.
+    fn is_needed(&self, region: &Region, id: NodeId) -> bool {
+        let is_view = |user: NodeId| {
+            let read = region.read(self.graph, user).value;
+            read != user && region.contains(read)
+        };
+        self.wanted[id.index()]
+            || self.users[id.index()]
+                .iter()
+                .any(|&user| if is_view(user) { self.is_needed(region, user) } else { !region.contains(user) })
+    }
+
+    /// Every node that may be in a region joins one of its users, or begins one.
+    fn join_users(&mut self) {
+        let graph = self.graph;
+        let due = self.due();
+        for id in graph.ids().rev() {
+            let Some(space) = space(graph, id).filter(|_| self.live[id.index()]) else { continue };
+            let new = self.regions.len();
+            self.regions.push(Region { space, members: vec![id], due: due[id.index()] });
+            self.region[id.index()] = Some(new);
+            for user in self.users_of_views(id) {
+                if self.region[user.index()].is_some_and(|r| self.merge(new, r)) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The users of a value and of its views.
+    fn users_of_views(&self, id: NodeId) -> Vec<NodeId> {
+        let mut users = self.users[id.index()].clone();
+        let mut i = 0;
+        while let Some(user) = users.get(i) {
+            if matches!(self.graph.node(*user).op, Op::Reshape(_) | Op::Expand(_)) {
+                users.extend_from_slice(&self.users[user.index()]);
+            }
+            i += 1;
+        }
+        users
+    }
+
+    /// Reductions that found no company stay what they are.
+    fn leave_alone(&mut self) {
+        for region in &mut self.regions {
+            if let [id] = region.members[..]
+                && !matches!(self.graph.node(id).op, Op::Element(_))
+            {
+                self.region[id.index()] = None;
+                region.members.clear();
+            }
+        }
+    }
+
+    /// Regions join the regions that they read.
+    fn join_producers(&mut self) {
+        for id in self.graph.ids() {
+            for user in self.users_of_views(id) {
+                if let (Some(producer), Some(user)) = (self.region[id.index()], self.region[user.index()]) {
+                    self.merge(producer, user);
+                }
+            }
+        }
+    }
+
+    /// Regions that read the same value join, which saves a pass over it.
+    fn join_siblings(&mut self) {
+        for id in self.graph.ids() {
+            let users = &self.users[id.index()];
+            let mut regions: Vec<usize> = users.iter().filter_map(|u| self.region[u.index()]).collect();
+            regions.dedup();
+            if regions.len() < 2 || constant(self.graph, id).is_some() || is_repeated(self.graph, id) {
+                continue;
+            }
+            let users = users.clone();
+            for pair in users.windows(2) {
+                if let (Some(a), Some(b)) = (self.region[pair[0].index()], self.region[pair[1].index()]) {
+                    self.merge(a, b);
+                }
+            }
+        }
+    }
+
+    /// For every node the number of the heavy kernel before which it is needed.
+    fn due(&self) -> Vec<usize> {
+        let is_heavy = |id: NodeId| is_heavy(&self.graph.node(id).op);
+        let mut kernels = 0;
+        let mut due = vec![usize::MAX; self.graph.nodes.len()];
+        let numbers: Vec<usize> = self
+            .graph
+            .ids()
+            .map(|id| {
+                let number = kernels;
+                kernels += usize::from(self.live[id.index()] && is_heavy(id));
+                number
+            })
+            .collect();
+        for id in self.graph.ids().rev() {
+            let i = id.index();
+            let by_user = |u: &NodeId| if is_heavy(*u) { numbers[u.index()] } else { due[u.index()] };
+            let own = if self.wanted[i] { numbers[i] } else { usize::MAX };
+            due[i] = self.users[i].iter().map(by_user).min().unwrap_or(usize::MAX).min(own);
+        }
+        due
+    }
+
+    /// Makes one of two regions if they fit, and says whether it did.
+    fn merge(&mut self, a: usize, b: usize) -> bool {
+        if a == b {
+            return true;
+        }
+        let (first, second) = (&self.regions[a], &self.regions[b]);
+        let Some(space) = common_space(&first.space, &second.space) else { return false };
+        if first.members.len() + second.members.len() > MAX_INSTRUCTIONS {
+            return false;
+        }
+        let mut members = [first.members.as_slice(), &second.members].concat();
+        members.sort_unstable();
+        let region = Region { space, members, due: first.due.min(second.due) };
+        if self.inputs(&region).len() > MAX_INPUTS || self.results(&region).len() > MAX_RESULTS {
+            return false;
+        }
+        // Where all results of the first are for the second, it runs no earlier.
+        let absorbed = first.members.iter().all(|&id| second.contains(id) || !self.is_needed(&region, id));
+        if !absorbed && first.due.abs_diff(second.due) > EARLY || self.is_cyclic(&region) {
+            return false;
+        }
+        for id in &region.members {
+            self.region[id.index()] = Some(b);
+        }
+        self.regions[a].members.clear();
+        self.regions[b] = region;
+        true
+    }
+
+    /// Whether a region would need its own results by way of other nodes.
+    fn is_cyclic(&self, region: &Region) -> bool {
+        let mut seen = vec![false; self.graph.nodes.len()];
+        let mut waiting: Vec<NodeId> = Vec::new();
+        let mut group = region.members.clone();
+        loop {
+            for &id in &group {
+                let is_inside = region.contains(region.read(self.graph, id).value);
+                for &user in &self.users[id.index()] {
+                    match region.contains(user) {
+                        true if !is_inside => return true,
+                        true => {}
+                        false => waiting.push(user),
+                    }
+                }
+            }
+            waiting.retain(|id| !seen[id.index()]);
+            let Some(id) = waiting.pop() else { return false };
+            group = self.of(id).map_or_else(|| vec![id], |other| other.members.clone());
+            group.iter().for_each(|m| seen[m.index()] = true);
+        }
+    }
+}
+
+/// The space of the region that a node may begin.
+fn space(graph: &Graph, id: NodeId) -> Option<Space> {
+    let node = graph.node(id);
+    let shape = || graph.ty(node.inputs[0]).shape.clone();
+    let picks = |dim: usize, index: NodeId| dim + 1 == shape().rank() && graph.ty(index).shape[dim] == 1;
+    let rows = |row_dims: usize| {
+        let space = Space { shape: shape(), row_dims };
+        (2..=MAX_COLUMNS).contains(&space.columns()).then_some(space)
+    };
+    match &node.op {
+        Op::Element(_) => Some(Space::elements(node.ty.shape.clone())),
+        Op::Reduce(op) => {
+            let kept = shape().rank() - op.dims.len();
+            if op.dims.iter().copied().eq(kept..shape().rank()) { rows(kept) } else { None }
+        }
+        Op::Gather(op) if picks(op.dim, node.inputs[1]) => rows(op.dim),
+        Op::ScatterAdd(op) if picks(op.dim, node.inputs[1]) && is_zero(graph, node.inputs[0]) => rows(op.dim),
+        _ => None,
+    }
+}
+
+/// Whether all elements of a value are +0.
+fn is_zero(graph: &Graph, id: NodeId) -> bool {
+    constant(graph, id).is_some_and(|value| value.as_f64().to_bits() == 0)
+}
+
+/// The space in which the members of two regions can be together.
+fn common_space(a: &Space, b: &Space) -> Option<Space> {
+    let within = |part: &Space, whole: &Space| {
+        part.columns() == 1 && (part.shape == whole.shape || whole.is_of_rows(&part.shape))
+    };
+    match (a, b) {
+        _ if a == b || within(b, a) => Some(a.clone()),
+        _ if within(a, b) => Some(b.clone()),
+        _ => None,
+    }
+}
+
+/// Whether a node is worth its own place in the order: not a view, and no mere pass over memory.
+fn is_heavy(op: &Op) -> bool {
+    !matches!(
+        op,
+        Op::Input(_)
+            | Op::Const(_)
+            | Op::Iota(_)
+            | Op::Element(_)
+            | Op::Reduce(_)
+            | Op::Gather(_)
+            | Op::ScatterAdd(_)
+            | Op::Reshape(_)
+            | Op::Permute(_)
+            | Op::Expand(_)
+            | Op::Slice(_)
+    )
+}
+
+/// Whether a value is spread over more elements than it has.
+fn is_repeated(graph: &Graph, id: NodeId) -> bool {
+    match &graph.node(id).op {
+        Op::Expand(_) => true,
+        Op::Reshape(_) | Op::Permute(_) | Op::Slice(_) => is_repeated(graph, graph.node(id).inputs[0]),
+        _ => false,
+    }
+}
