@@ -15,6 +15,7 @@ use half::{bf16, f16};
 use meshwork_graph::ops::{BinaryOp, Element, Fused, UnaryOp};
 use meshwork_graph::{DType, Scalar};
 use ops::{Tile, held};
+use smallvec::SmallVec;
 use std::cell::RefCell;
 
 /// Elements of a tile.
@@ -303,6 +304,20 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// The elements of the dense inputs from `start`.
+    fn ahead(&self, start: usize) -> SmallVec<[stream::Ahead; 4]> {
+        let dense = self.sources.iter().filter(|source| source.walk.is_dense());
+        dense
+            .map(|source| {
+                let size = source.dtype.size();
+                stream::Ahead {
+                    from: source.first.0.wrapping_add(start * size),
+                    lines: size.div_ceil(self.dtype.size()),
+                }
+            })
+            .collect()
+    }
+
     /// Moves the result from its slot to the output.
     fn store(&self, slots: *mut u8, place: Place, start: usize, count: usize) {
         let output = self.address(slots, Place::Output, start);
@@ -316,7 +331,7 @@ impl<'a> Plan<'a> {
                     ops::store(self.dtype, &tile);
                     tile.args[0] = tile.out;
                 }
-                stream::copy(tile.args[0], output, count * self.dtype.size());
+                stream::copy(tile.args[0], output, count * self.dtype.size(), &self.ahead(start + count));
             } else {
                 ops::store(self.dtype, &tile);
             }
