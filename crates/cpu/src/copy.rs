@@ -55,7 +55,7 @@ unsafe fn copy<T: Copy + Send + Sync>(walk: &Walk, first: *const u8, output: *mu
         unsafe {
             if streams {
                 let from = first.pointer().add(range.start).cast();
-                stream::copy(from, output.pointer().add(range.start).cast(), range.len() * size_of::<T>());
+                stream::copy(from, output.pointer().add(range.start).cast(), range.len() * size_of::<T>(), &[]);
                 stream::fence();
             } else {
                 walk.gather(first.pointer(), range.start, output.slice(range.start, range.len()), |x: T| x);

@@ -28,10 +28,31 @@ fn map2_body<A: Copy, R: Copy, F: Map2<A, R>>(function: F, a: &[A], b: &[A], out
     }
 }
 
+/// Bits of which one of two can be chosen without a branch.
+pub trait Bits: Copy {
+    /// The first when the condition is 1, the second when it is 0; implementations are `#[inline(always)]`.
+    fn choose(condition: u8, a: Self, b: Self) -> Self;
+}
+
+macro_rules! bits {
+    ($($t:ident)*) => {
+        $(
+            impl Bits for $t {
+                #[inline(always)]
+                fn choose(condition: u8, a: $t, b: $t) -> $t {
+                    b ^ ((a ^ b) & $t::from(condition).wrapping_neg())
+                }
+            }
+        )*
+    };
+}
+
+bits!(u8 u32 u64);
+
 #[inline(always)]
-fn map3_body<A: Copy>(condition: &[u8], a: &[A], b: &[A], out: &mut [A]) {
+fn map3_body<A: Bits>(condition: &[u8], a: &[A], b: &[A], out: &mut [A]) {
     for (((z, &c), &x), &y) in out.iter_mut().zip(condition).zip(a).zip(b) {
-        *z = if c != 0 { x } else { y };
+        *z = A::choose(c, x, y);
     }
 }
 
@@ -58,6 +79,6 @@ multiversion! {
 }
 
 multiversion! {
-    /// Elements of `a` where the condition holds, else of `b`.
-    pub fn map3<A: Copy>(condition: &[u8], a: &[A], b: &[A], out: &mut [A]) = map3_body;
+    /// Elements of `a` where the condition is 1, of `b` where it is 0.
+    pub fn map3<A: Bits>(condition: &[u8], a: &[A], b: &[A], out: &mut [A]) = map3_body;
 }

@@ -3,25 +3,47 @@
 /// Outputs of at least this many bytes are written past the caches: nothing of them would be found there again.
 pub const STREAM_BYTES: usize = 32 << 20;
 
-/// Copies `bytes` bytes with non-temporal stores where the processor has them. [`fence`] must follow before other
-/// threads read the result.
+/// Memory that will be read soon.
+#[derive(Clone, Copy, Debug)]
+pub struct Ahead {
+    /// Its start.
+    pub from: *const u8,
+    /// How many of its cache lines to ask for with every line that is copied.
+    pub lines: usize,
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Copies `bytes` bytes with non-temporal stores where the processor has them, and meanwhile asks for what is `ahead`,
+/// so that reading and writing memory never wait for each other. [`fence`] must follow before other threads read the
+/// result.
 ///
 /// # Safety
 /// As for [`std::ptr::copy_nonoverlapping`].
 #[inline]
-pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, ahead: &[Ahead]) {
     #[cfg(target_arch = "x86_64")]
     {
-        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-        let head = to.align_offset(16).min(bytes);
-        let vectors = (bytes - head) / 16;
-        let tail = head + vectors * 16;
-        // SAFETY: head, vectors and tail are the bytes; the vectors start at an aligned address.
+        use std::arch::x86_64::{__m128i, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm_stream_si128};
+        let head = to.align_offset(LINE).min(bytes);
+        let lines = (bytes - head) / LINE;
+        let tail = head + lines * LINE;
+        // SAFETY: head, lines and tail are the bytes; the lines start at an aligned address. Prefetching has no effect
+        // on memory, whatever the address.
         unsafe {
             std::ptr::copy_nonoverlapping(from, to, head);
-            let (source, target) = (from.add(head).cast::<__m128i>(), to.add(head).cast::<__m128i>());
-            for i in 0..vectors {
-                _mm_stream_si128(target.add(i), _mm_loadu_si128(source.add(i)));
+            for line in 0..lines {
+                for ahead in ahead {
+                    for i in line * ahead.lines..(line + 1) * ahead.lines {
+                        _mm_prefetch::<_MM_HINT_T0>(ahead.from.wrapping_add(i * LINE).cast());
+                    }
+                }
+                let (source, target) = (from.add(head + line * LINE), to.add(head + line * LINE));
+                let (source, target) = (source.cast::<__m128i>(), target.cast::<__m128i>());
+                for i in 0..LINE / 16 {
+                    _mm_stream_si128(target.add(i), _mm_loadu_si128(source.add(i)));
+                }
             }
             std::ptr::copy_nonoverlapping(from.add(tail), to.add(tail), bytes - tail);
         }
@@ -29,6 +51,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     #[cfg(not(target_arch = "x86_64"))]
     // SAFETY: the caller's promise.
     unsafe {
+        let _ = ahead;
         std::ptr::copy_nonoverlapping(from, to, bytes);
     }
 }

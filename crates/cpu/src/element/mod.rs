@@ -19,6 +19,7 @@ use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, MAX_COLUMNS, ReduceOp,
 use meshwork_graph::{DType, Scalar};
 use ops::{Tile, held};
 use rows::Rows;
+use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::panic::resume_unwind;
 use std::sync::OnceLock;
@@ -388,6 +389,17 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// What the dense inputs hold from `start`, as far as results of `size` bytes an element are streamed meanwhile.
+    fn ahead(&self, start: usize, size: usize) -> SmallVec<[stream::Ahead; 4]> {
+        let dense = self.sources.iter().filter(|source| !source.of_rows && source.walk.is_dense());
+        dense
+            .map(|source| stream::Ahead {
+                from: source.first.pointer().wrapping_add(start * source.dtype.size()),
+                lines: source.dtype.size().div_ceil(size),
+            })
+            .collect()
+    }
+
     /// Moves a result from its slot to the output, rounding it.
     fn store(&self, sink: &Sink, slots: *mut u8, span: Span) {
         let (start, count) = span.elements(sink.of_rows);
@@ -404,7 +416,8 @@ impl<'a> Plan<'a> {
                     ops::store(dtype, &tile);
                     tile.args[0] = tile.out;
                 }
-                stream::copy(tile.args[0], output, count * dtype.size());
+                let ahead = self.ahead(start + count, dtype.size());
+                stream::copy(tile.args[0], output, count * dtype.size(), &ahead);
             } else {
                 ops::store(dtype, &tile);
             }

@@ -177,8 +177,8 @@ pub unsafe fn unary(op: UnaryOp, held: Held, tile: &Tile) {
                 _ => {}
             }
         }
-        Held::I64 => unary_int!(tile, op, i64, |x| x.wrapping_abs(), x.signum()),
-        Held::I32 => unary_int!(tile, op, i32, |x| x.wrapping_abs(), x.signum()),
+        Held::I64 => unary_int!(tile, op, i64, |x| x.wrapping_abs(), i64::from(x > 0) - i64::from(x < 0)),
+        Held::I32 => unary_int!(tile, op, i32, |x| x.wrapping_abs(), i32::from(x > 0) - i32::from(x < 0)),
         Held::Byte => unary_int!(tile, op, u8, |x| x, x.min(1)),
     }
 }
@@ -323,6 +323,43 @@ pub unsafe fn select(size: usize, tile: &Tile) {
     }
 }
 
+/// Casts of floats to integers, truncated and saturated as by `as`, without its branches: the number is brought into
+/// the range before. `i32::MAX` is no f32, so it is chosen afterwards.
+macro_rules! saturate {
+    ($t:ident, $to_i32:ident, $to_u8:ident) => {
+        #[inline(always)]
+        fn $to_i32(x: $t) -> i32 {
+            let beyond = x >= 2_147_483_648.0;
+            let inside = if x < -2_147_483_648.0 { -2_147_483_648.0 } else { x };
+            let inside = if beyond || x.is_nan() { 0.0 } else { inside };
+            // SAFETY: the number is in the range of i32.
+            let y: i32 = unsafe { inside.to_int_unchecked() };
+            if beyond { i32::MAX } else { y }
+        }
+
+        #[inline(always)]
+        fn $to_u8(x: $t) -> u8 {
+            let inside = if x > 0.0 { x } else { 0.0 };
+            let inside = if inside < 255.0 { inside } else { 255.0 };
+            // SAFETY: the number is from 0 to 255.
+            unsafe { inside.to_int_unchecked::<i32>() as u8 }
+        }
+    };
+}
+
+saturate!(f32, i32_from_f32, u8_from_f32);
+saturate!(f64, i32_from_f64, u8_from_f64);
+
+macro_rules! cast_float {
+    ($tile:expr, $t:ident, $to:expr, $to_i32:ident, $to_u8:ident, $half:expr) => {
+        match $to {
+            DType::I32 => apply1!($tile, |x: $t| -> i32 { $to_i32(x) }),
+            DType::U8 => apply1!($tile, |x: $t| -> u8 { $to_u8(x) }),
+            to => cast_number!($tile, $t, to, $half),
+        }
+    };
+}
+
 macro_rules! cast_number {
     ($tile:expr, $t:ident, $to:expr, $half:expr) => {
         match $to {
@@ -344,8 +381,10 @@ macro_rules! cast_number {
 /// The pointers of the tile must fit [`Tile::arg`] and [`Tile::out`].
 pub unsafe fn cast(from: Held, to: DType, tile: &Tile) {
     match from {
-        Held::F64 => cast_number!(tile, f64, to, apply1!(tile, |x: f64| -> f32 { round_to_odd(x) })),
-        Held::F32 => cast_number!(tile, f32, to, apply1!(tile, |x: f32| -> f32 { x })),
+        Held::F64 => {
+            cast_float!(tile, f64, to, i32_from_f64, u8_from_f64, apply1!(tile, |x: f64| -> f32 { round_to_odd(x) }))
+        }
+        Held::F32 => cast_float!(tile, f32, to, i32_from_f32, u8_from_f32, apply1!(tile, |x: f32| -> f32 { x })),
         Held::I64 => cast_number!(tile, i64, to, apply1!(tile, |x: i64| -> f32 { round_to_odd(x as f64) })),
         Held::I32 => cast_number!(tile, i32, to, apply1!(tile, |x: i32| -> f32 { round_to_odd(x as f64) })),
         Held::Byte => cast_number!(tile, u8, to, apply1!(tile, |x: u8| -> f32 { f32::from(x) })),

@@ -230,6 +230,9 @@ fn scatter_parts(op: &ScatterAdd, index: &Layout, threads: usize) -> (usize, usi
 
 /// Bytes of scratch memory that [`scatter_add`] needs; inputs are `(base, index, source)`.
 pub fn scatter_add_scratch(op: &ScatterAdd, _: DType, inputs: &[&Layout], threads: usize) -> usize {
+    if op.dim != 0 {
+        return 0;
+    }
     let (_, parts) = scatter_parts(op, inputs[1], threads);
     parts * Sorted::words(inputs[1].shape[op.dim], inputs[0].shape[op.dim]) * 4
 }
@@ -250,7 +253,9 @@ fn scatter_add_of<T: Term>(op: &ScatterAdd, inputs: &[Operand], output: Output, 
     let (count, size) = (index.shape()[op.dim], base.shape()[op.dim]);
     let (lines, parts) = scatter_parts(op, index.layout, context.par.threads());
     let line_words = Sorted::words(count, size);
-    let memory = Shared(words(scratch, parts * line_words).as_mut_ptr());
+    // Only along dimension 0 do the sources of one line lie in several blocks.
+    let one_block = op.dim != 0;
+    let memory = Shared(words(scratch, if one_block { 0 } else { parts * line_words }).as_mut_ptr());
     let rank = base.shape().rank();
     let across =
         |strides: &[isize]| Walk::over((0..rank).filter(|&d| d != op.dim).map(|d| (base.shape()[d], strides[d])));
@@ -259,8 +264,7 @@ fn scatter_add_of<T: Term>(op: &ScatterAdd, inputs: &[Operand], output: Output, 
     let out_walk = across(&out_strides);
     let along = [base.layout, index.layout, source.layout].map(|l| l.strides[op.dim]);
     let indices = Indices::new(index, op.dim, size);
-    // Only along dimension 0 do the sources of one line lie in several blocks.
-    let unit = if op.dim == 0 { index_blocks(index.shape()).unit } else { usize::MAX };
+    let unit = index_blocks(index.shape()).unit;
     // SAFETY: the offsets are those of elements, or there are none.
     let (base_first, source_first) = unsafe {
         (
@@ -271,26 +275,32 @@ fn scatter_add_of<T: Term>(op: &ScatterAdd, inputs: &[Operand], output: Output, 
     let out = Shared(output.bytes().cast::<T>());
     context.par.run(parts, &|part| {
         // SAFETY: every part has memory of its own.
-        let memory = unsafe { memory.slice(part * line_words, line_words) };
+        let memory = unsafe { memory.slice(part * line_words, if one_block { 0 } else { line_words }) };
         let mut tree = SparseTree::<T::Sum>::new(1);
+        let mut sums = vec![T::Sum::ZERO; if one_block { size } else { 0 }];
         for line in part * lines / parts..(part + 1) * lines / parts {
             let [base_at, index_at, source_at] = [0, 1, 2].map(|i: usize| walks[i].position(line));
             let out_at = out_walk.position(line);
             let each = |visit: &mut dyn FnMut(usize, usize)| indices.line(index_at, along[1], count, visit);
+            // SAFETY: the position is that of an element.
+            let term = |i: usize| unsafe { *source_first.pointer().offset(source_at + i as isize * along[2]) }.widen();
+            // SAFETY: the positions are those of elements; this task owns the line of the output, and reads the base
+            // before it writes there.
+            let store = |target: usize, sum: T::Sum| unsafe {
+                let x = *base_first.pointer().offset(base_at + target as isize * along[0]);
+                *out.pointer().offset(out_at + target as isize * out_strides[op.dim]) = T::narrow(x.widen().add(sum));
+            };
+            if one_block {
+                each(&mut |i, target| sums[target] = sums[target].add(term(i)));
+                for (target, sum) in sums.iter_mut().enumerate() {
+                    store(target, std::mem::replace(sum, T::Sum::ZERO));
+                }
+                continue;
+            }
             let sorted = Sorted::new(memory, count, size, each);
             for target in 0..size {
-                let step = target as isize;
-                // SAFETY: the positions are those of elements; this task owns the line of the output, and reads the
-                // base before it writes there.
-                unsafe {
-                    let add = |i: usize, row: &mut [T::Sum]| {
-                        let x = *source_first.pointer().offset(source_at + i as isize * along[2]);
-                        row[0] = row[0].add(x.widen());
-                    };
-                    let sum = tree.sum(sorted.sources(target), |i| i / unit, add)[0];
-                    let x = *base_first.pointer().offset(base_at + step * along[0]);
-                    *out.pointer().offset(out_at + step * out_strides[op.dim]) = T::narrow(x.widen().add(sum));
-                }
+                let add = |i: usize, row: &mut [T::Sum]| row[0] = row[0].add(term(i));
+                store(target, tree.sum(sorted.sources(target), |i| i / unit, add)[0]);
             }
         }
     });

@@ -1,8 +1,9 @@
 //! Reductions in canonical order.
 //!
 //! Two ways to the same bits: along *rows*, where the terms of one output lie behind each other and fill the lanes,
-//! and over *columns*, where outputs lie behind each other and whole rows of them are added at once. With many outputs
-//! the threads share those; with few they share the blocks, whose results wait in scratch memory for the tree.
+//! and over *columns*, where outputs lie behind each other and whole rows of them are added at once. Rows that lie
+//! behind each other are one matrix, which one loop runs through. With many outputs the threads share those; with few
+//! they share the blocks, whose results wait in scratch memory for the tree.
 
 mod monoid;
 #[cfg(test)]
@@ -22,15 +23,29 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Terms per task below which further threads do not pay.
-const GRAIN: usize = 1 << 14;
+const GRAIN: usize = 1 << 15;
 /// Terms that are gathered at once, a multiple of the lanes.
 const GATHER: usize = 1024;
 /// Runs of at least so many terms are added where they lie.
 const LONG: usize = 256;
 /// Up to so many terms it pays to gather columns of outputs that do not lie behind each other.
 const SHORT: usize = 32;
-/// Bytes of one lane of columns: all lanes of a column tile fit into the first cache.
-const LANE_BYTES: usize = 1024;
+/// Bytes of one lane of columns that lie behind each other: long enough to read memory page by page, and all lanes of
+/// a tile fit into the second cache.
+const LANE_BYTES: usize = 8192;
+/// The same for columns that are gathered: all lanes fit into the first cache.
+const GATHERED_LANE_BYTES: usize = 1024;
+
+/// In which order the elements are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Output by output.
+    Rows,
+    /// As `Rows`, where the terms of all outputs lie behind each other.
+    Matrix,
+    /// Term by term for many outputs.
+    Columns,
+}
 
 /// How a reduction is done.
 struct Plan {
@@ -39,7 +54,9 @@ struct Plan {
     /// The terms of one output in row-major order.
     terms: Walk,
     blocks: Blocks,
-    columns: bool,
+    way: Way,
+    /// Columns of a tile.
+    width: usize,
     /// The threads share blocks instead of outputs.
     by_block: bool,
 }
@@ -54,23 +71,31 @@ impl Plan {
         let (outputs, apart) = kept.inner();
         let beside = apart == 1 && outputs >= 4 && !(along == 1 && count >= LANES);
         let short = terms.len() <= SHORT && outputs >= LANES;
-        let columns = beside || short;
-        let mut plan = Plan { kept, terms, blocks, columns, by_block: false };
-        let items = if columns { plan.column_tiles(tile_width(dtype)) } else { plan.kept.len() };
+        let matrix = terms.is_dense() && kept.sizes.len() == 1 && apart == terms.len() as isize;
+        let way = match () {
+            () if beside => Way::Columns,
+            () if matrix => Way::Matrix,
+            () if short => Way::Columns,
+            () => Way::Rows,
+        };
+        let width = if apart == 1 { LANE_BYTES } else { GATHERED_LANE_BYTES } / sum_size(dtype);
+        let mut plan = Plan { kept, terms, blocks, way, width, by_block: false };
+        let items = if way == Way::Columns { plan.column_tiles() } else { plan.kept.len() };
         plan.by_block =
             threads > 1 && blocks.count() > 1 && items < 4 * threads && plan.kept.len() * plan.terms.len() > 2 * GRAIN;
         plan
     }
 
     /// Number of pieces that the outputs are cut into for the columns way.
-    fn column_tiles(&self, width: usize) -> usize {
+    fn column_tiles(&self) -> usize {
         let (columns, _) = self.kept.inner();
-        self.kept.len() / columns.max(1) * columns.div_ceil(width)
+        self.kept.len() / columns.max(1) * columns.div_ceil(self.width)
     }
 
     /// The outputs of a column tile.
-    fn column_tile(&self, tile: usize, width: usize) -> Range<usize> {
+    fn column_tile(&self, tile: usize) -> Range<usize> {
         let (columns, _) = self.kept.inner();
+        let width = self.width;
         let per_row = columns.div_ceil(width);
         let (row, piece) = (tile / per_row, tile % per_row);
         row * columns + piece * width..row * columns + ((piece + 1) * width).min(columns)
@@ -89,11 +114,6 @@ fn sum_size(dtype: DType) -> usize {
         DType::F16 | DType::BF16 => 4,
         other => other.size(),
     }
-}
-
-/// Columns of a tile.
-fn tile_width(dtype: DType) -> usize {
-    LANE_BYTES / sum_size(dtype)
 }
 
 /// Bytes of scratch memory that [`run`] needs.
@@ -162,11 +182,25 @@ impl<T: Term> Job<'_, T> {
             // SAFETY: these are all outputs.
             unsafe { self.output.slice(0, outputs) }.fill(T::narrow(M::identity()));
         } else if outputs == 0 {
-        } else if self.plan.columns {
-            self.columns(op);
         } else {
-            self.rows(op);
+            match self.plan.way {
+                Way::Matrix if !self.plan.by_block => self.matrix(op),
+                Way::Matrix | Way::Rows => self.rows(op),
+                Way::Columns => self.columns(op),
+            }
         }
+    }
+
+    fn matrix<M: Monoid<T::Sum>>(&self, op: M) {
+        let terms = self.plan.terms.len();
+        self.context.par.ranges(self.plan.kept.len(), GRAIN / terms + 1, &|range| {
+            // SAFETY: the plan says that the terms lie behind each other; this task owns these outputs.
+            let (rows, out) = unsafe {
+                let rows = self.first.pointer().add(range.start * terms);
+                (std::slice::from_raw_parts(rows, range.len() * terms), self.output.slice(range.start, range.len()))
+            };
+            reduce_rows(self.context.level, op, rows, terms, self.plan.block(0).1, out);
+        });
     }
 
     fn rows<M: Monoid<T::Sum>>(&self, op: M) {
@@ -246,17 +280,16 @@ impl<T: Term> Job<'_, T> {
 
     fn columns<M: Monoid<T::Sum>>(&self, op: M) {
         let (outputs, blocks) = (self.plan.kept.len(), self.plan.blocks.count());
-        let width = LANE_BYTES / size_of::<T::Sum>();
-        let tiles = self.plan.column_tiles(width);
+        let tiles = self.plan.column_tiles();
         let (par, level) = (self.context.par, self.context.level);
-        let columns = width.min(self.plan.kept.inner().0);
+        let columns = self.plan.width.min(self.plan.kept.inner().0);
         if !self.plan.by_block {
             let grain = GRAIN / (self.plan.terms.len() * columns) + 1;
             return par.ranges(tiles, grain, &|range| {
-                let mut lanes = vec![M::identity(); LANES * width];
-                let mut tree = RowTree::new(width, blocks, M::identity());
+                let mut lanes = vec![M::identity(); LANES * columns];
+                let mut tree = RowTree::new(columns, blocks, M::identity());
                 for tile in range {
-                    let place = self.plan.column_tile(tile, width);
+                    let place = self.plan.column_tile(tile);
                     for block in 0..blocks {
                         let root = self.column_block(op, &place, block, &mut lanes);
                         tree.push(root, |left, right| merge_rows(level, op, left, right));
@@ -269,10 +302,10 @@ impl<T: Term> Job<'_, T> {
         }
         let grain = GRAIN / (self.plan.block(0).1 * columns) + 1;
         par.ranges(tiles * blocks, grain, &|range| {
-            let mut lanes = vec![M::identity(); LANES * width];
+            let mut lanes = vec![M::identity(); LANES * columns];
             for item in range {
                 let (block, tile) = (item / tiles, item % tiles);
-                let place = self.plan.column_tile(tile, width);
+                let place = self.plan.column_tile(tile);
                 let root = self.column_block(op, &place, block, &mut lanes);
                 // SAFETY: this task owns the roots of this tile and block.
                 unsafe { self.roots.slice(block * outputs + place.start, place.len()) }.copy_from_slice(root);
@@ -297,14 +330,22 @@ impl<T: Term> Job<'_, T> {
     ) -> &'b [T::Sum] {
         let (start, count) = self.plan.block(block);
         let (columns, level) = (outputs.len(), self.context.level);
-        let width = lanes.len() / LANES;
+        let lanes = &mut lanes[..LANES * columns];
         // SAFETY: the positions are those of elements.
         let first = unsafe { self.first.pointer().offset(self.plan.kept.position(outputs.start)) };
         let (_, apart) = self.plan.kept.inner();
-        let mut gathered = [MaybeUninit::<T>::uninit(); LANE_BYTES];
+        let mut gathered = [MaybeUninit::<T>::uninit(); GATHERED_LANE_BYTES];
         self.plan.terms.runs(start, count, |done, position, run, stride| {
+            if apart == 1 && stride == columns as isize {
+                // SAFETY: as above; the rows lie behind each other.
+                let rows = unsafe { std::slice::from_raw_parts(first.offset(position), run * columns) };
+                let (fresh, further) = rows.split_at(LANES.saturating_sub(done).min(run) * columns);
+                let lane = done % LANES * columns;
+                start_row(level, op, &mut lanes[lane..lane + fresh.len()], fresh);
+                return add_rows(level, op, lanes, (lane + fresh.len()) % (LANES * columns), further);
+            }
             for i in 0..run {
-                let lane = (done + i) % LANES * width;
+                let lane = (done + i) % LANES * columns;
                 let lane = &mut lanes[lane..lane + columns];
                 // SAFETY: as above. Outputs that do not lie behind each other are brought there.
                 let row = unsafe {
@@ -326,11 +367,12 @@ impl<T: Term> Job<'_, T> {
         let mut used = count.min(LANES);
         let mut half = LANES / 2;
         while half > 0 {
-            for i in half..used.max(half) {
-                let (left, right) = lanes.split_at_mut(i * width);
-                merge_rows(level, op, &mut left[(i - half) * width..][..columns], &right[..columns]);
+            if used > half {
+                let (left, right) = lanes.split_at_mut(half * columns);
+                let merged = (used - half) * columns;
+                merge_rows(level, op, &mut left[..merged], &right[..merged]);
+                used = half;
             }
-            used = used.min(half);
             half /= 2;
         }
         &lanes[..columns]
@@ -442,6 +484,45 @@ fn add_terms_body<T: Term, M: Monoid<T::Sum>>(_: M, lanes: &mut [T::Sum; LANES],
 }
 
 #[inline(always)]
+fn reduce_rows_body<T: Term, M: Monoid<T::Sum>>(op: M, rows: &[T], terms: usize, block: usize, out: &mut [T]) {
+    for (row, y) in out.iter_mut().enumerate() {
+        let (start, end) = (row * terms, (row + 1) * terms);
+        if terms <= block {
+            *y = T::narrow(reduce_block(op, rows, start..end));
+            continue;
+        }
+        let mut tree = Tree::<T::Sum>::new();
+        for at in (start..end).step_by(block) {
+            tree.push(reduce_block(op, rows, at..end.min(at + block)), M::combine);
+        }
+        *y = T::narrow(tree.finish(M::combine));
+    }
+}
+
+/// The result of a block. What follows it is read with its last terms but replaced by what changes nothing.
+#[inline(always)]
+fn reduce_block<T: Term, M: Monoid<T::Sum>>(_: M, rows: &[T], block: Range<usize>) -> T::Sum {
+    let mut lanes = [M::identity(); LANES];
+    let (chunks, tail) = rows[block.clone()].as_chunks::<LANES>();
+    for chunk in chunks {
+        for i in 0..LANES {
+            lanes[i] = M::combine(lanes[i], chunk[i].widen());
+        }
+    }
+    if let Some(chunk) = rows[block.end - tail.len()..].first_chunk::<LANES>() {
+        for i in 0..LANES {
+            let x = if i < tail.len() { chunk[i].widen() } else { M::identity() };
+            lanes[i] = M::combine(lanes[i], x);
+        }
+    } else {
+        for (lane, x) in lanes.iter_mut().zip(tail) {
+            *lane = M::combine(*lane, x.widen());
+        }
+    }
+    lane_tree(lanes, M::combine)
+}
+
+#[inline(always)]
 fn add_sums_body<A: Accumulate, M: Monoid<A>>(_: M, lanes: &mut [A; LANES], terms: &[A]) {
     let mut local = *lanes;
     let (chunks, tail) = terms.as_chunks::<LANES>();
@@ -467,6 +548,15 @@ fn start_row_body<T: Term, M: Monoid<T::Sum>>(_: M, lane: &mut [T::Sum], row: &[
 fn add_row_body<T: Term, M: Monoid<T::Sum>>(_: M, lane: &mut [T::Sum], row: &[T]) {
     for (sum, x) in lane.iter_mut().zip(row) {
         *sum = M::combine(*sum, x.widen());
+    }
+}
+
+#[inline(always)]
+fn add_rows_body<T: Term, M: Monoid<T::Sum>>(op: M, lanes: &mut [T::Sum], offset: usize, rows: &[T]) {
+    let (head, further) = rows.split_at((lanes.len() - offset).min(rows.len()));
+    add_row_body(op, &mut lanes[offset..], head);
+    for rows in further.chunks(lanes.len()) {
+        add_row_body(op, lanes, rows);
     }
 }
 
@@ -499,6 +589,14 @@ multiversion! {
 multiversion! {
     /// A further term of a lane for a row of outputs.
     fn add_row<T: Term, M: Monoid<T::Sum>>(op: M, lane: &mut [T::Sum], row: &[T]) = add_row_body;
+}
+multiversion! {
+    /// Further terms of all lanes in turn for rows of outputs that lie behind each other, from `offset` on.
+    fn add_rows<T: Term, M: Monoid<T::Sum>>(op: M, lanes: &mut [T::Sum], offset: usize, rows: &[T]) = add_rows_body;
+}
+multiversion! {
+    /// The results of rows of so many terms, in blocks of so many.
+    fn reduce_rows<T: Term, M: Monoid<T::Sum>>(op: M, rows: &[T], terms: usize, block: usize, out: &mut [T]) = reduce_rows_body;
 }
 multiversion! {
     /// Combines two rows of results into the left one.
