@@ -91,14 +91,20 @@ pub(crate) fn gradients(
 /// Recorded nodes as a graph: everything between the outputs and `wrt`, in the order of recording. Other operands are
 /// its inputs.
 struct Tape<'a> {
-    /// Numbered by their places, with the operands of those that gradients flow through.
-    nodes: Vec<(&'a Arc<Node>, Option<&'a [Arc<Node>]>)>,
+    /// Numbered by their places.
+    nodes: Vec<Taped<'a>>,
     /// Outputs with their seeds.
     ends: Vec<(NodeId, NodeId)>,
     /// The values of `wrt` that are on the tape.
     targets: Vec<Option<NodeId>>,
     /// The walk that numbers the nodes.
     walk: u64,
+}
+
+struct Taped<'a> {
+    node: &'a Arc<Node>,
+    /// The operands, if gradients flow through the node.
+    operands: Option<&'a [Arc<Node>]>,
 }
 
 /// The nodes that compute gradients, worked out once for each structure of a tape.
@@ -151,20 +157,20 @@ impl<'a> Tape<'a> {
     fn number(&mut self, node: &'a Arc<Node>, operands: Option<&'a [Arc<Node>]>) -> NodeId {
         if node.meet(self.walk) {
             node.set_place(self.nodes.len());
-            self.nodes.push((node, operands));
+            self.nodes.push(Taped { node, operands });
         }
         NodeId(node.place() as u32)
     }
 
     /// The nodes that gradients flow through.
     fn active(&self) -> impl Iterator<Item = &'a Arc<Node>> {
-        self.nodes.iter().filter(|(_, operands)| operands.is_some()).map(|(node, _)| *node)
+        self.nodes.iter().filter(|taped| taped.operands.is_some()).map(|taped| taped.node)
     }
 
     /// Spells everything that the gradients depend on.
     fn describe(&self, words: &mut Vec<u64>) {
         words.extend([self.nodes.len(), self.ends.len(), self.targets.len()].map(|n| n as u64));
-        for (node, operands) in &self.nodes {
+        for Taped { node, operands } in &self.nodes {
             match operands {
                 None => words.push(node.kind.ty_number),
                 Some(operands) => {
@@ -194,7 +200,7 @@ impl<'a> Tape<'a> {
     }
 
     fn graph(&self) -> Graph {
-        let node = |(node, operands): &(&Arc<Node>, Option<&[Arc<Node>]>)| {
+        let node = |Taped { node, operands }: &Taped| {
             let ty = node.ty().clone();
             match operands {
                 None => GraphNode { op: Op::Input(Input { ty: ty.clone() }), inputs: Operands::new(), ty },
@@ -229,7 +235,7 @@ impl<'a> Tape<'a> {
         'a: 'b,
     {
         let number = number as usize;
-        self.nodes.get(number).map_or_else(|| &recorded[number - self.nodes.len()], |(node, _)| *node)
+        self.nodes.get(number).map_or_else(|| &recorded[number - self.nodes.len()], |taped| taped.node)
     }
 }
 

@@ -91,3 +91,55 @@ impl Kind {
         kinds.entry((op, ty_number)).or_insert_with_key(new).clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use meshwork_graph::DType;
+    use meshwork_graph::ops::{BinaryOp, Concat, Element, Input};
+
+    fn input(dtype: DType, shape: &[usize]) -> Arc<Kind> {
+        Kind::of(Input { ty: Type::new(dtype, shape) }.into(), &[]).expect("any type")
+    }
+
+    fn add(a: &Kind, b: &Kind) -> Result<Arc<Kind>, OpError> {
+        Kind::of(Element::Binary(BinaryOp::Add).into(), &[a, b])
+    }
+
+    #[test]
+    fn equal_kinds_have_one_number_on_all_threads() {
+        let x = input(DType::F32, &[2, 3]);
+        let sum = add(&x, &x).expect("equal types");
+        let elsewhere = || {
+            let x = input(DType::F32, &[2, 3]);
+            (x.number, add(&x, &x).expect("equal types").number)
+        };
+        let elsewhere = std::thread::scope(|s| s.spawn(elsewhere).join().expect("no panic"));
+        assert_eq!((x.number, sum.number), elsewhere);
+        assert_eq!(add(&sum, &x).expect("equal types").number, sum.number);
+        assert_eq!(x.ty_number, sum.ty_number);
+    }
+
+    #[test]
+    fn what_differs_has_different_numbers() {
+        let kinds = [input(DType::F32, &[6]), input(DType::F64, &[6]), input(DType::F32, &[2, 3])];
+        let sums: Vec<Arc<Kind>> = kinds.iter().map(|x| add(x, x).expect("equal types")).collect();
+        let products = kinds.iter().map(|x| Kind::of(Element::Binary(BinaryOp::Mul).into(), &[x, x]).expect("floats"));
+        let all: Vec<Arc<Kind>> = kinds.iter().cloned().chain(sums).chain(products).collect();
+        let types = kinds.iter().map(|kind| kind.ty_number);
+        let mut numbers: Vec<u64> = all.iter().map(|kind| kind.number).chain(types).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 12);
+    }
+
+    #[test]
+    fn operands_of_other_types_are_inferred_anew() {
+        let (x, y) = (input(DType::F32, &[2, 3]), input(DType::F32, &[2, 5]));
+        let concat = |parts: &[&Kind]| Kind::of(Concat { dim: 1 }.into(), parts).expect("fitting parts").ty.clone();
+        assert_eq!(concat(&[&x, &y]), Type::new(DType::F32, [2, 8]));
+        assert_eq!(concat(&[&x, &x]), Type::new(DType::F32, [2, 6]));
+        assert_eq!(concat(&[&x]), Type::new(DType::F32, [2, 3]));
+        assert!(add(&x, &y).is_err() && add(&x, &y).is_err());
+    }
+}
