@@ -1,7 +1,7 @@
 //! Device memory: aligned blocks that are reused, and an exact account of what is in use.
 
+use rustc_hash::FxHashMap;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 /// Alignment of every block: a cache line, and enough for any vector load.
@@ -21,6 +21,13 @@ pub struct MemoryStats {
     pub cached: usize,
 }
 
+impl MemoryStats {
+    fn add(&mut self, bytes: usize) {
+        self.allocated += bytes;
+        self.peak = self.peak.max(self.allocated);
+    }
+}
+
 /// The memory of one device.
 #[derive(Default)]
 pub(crate) struct Pool {
@@ -30,7 +37,7 @@ pub(crate) struct Pool {
 #[derive(Default)]
 struct PoolState {
     stats: MemoryStats,
-    free: HashMap<usize, Vec<Block>>,
+    free: FxHashMap<usize, Vec<Block>>,
 }
 
 struct Block(*mut u8);
@@ -58,9 +65,7 @@ impl Pool {
 
     /// Counts memory that is held elsewhere as in use.
     pub fn account(&self, bytes: usize) {
-        let mut state = self.lock();
-        state.stats.allocated += bytes;
-        state.stats.peak = state.stats.peak.max(state.stats.allocated);
+        self.lock().stats.add(bytes);
     }
 
     pub fn unaccount(&self, bytes: usize) {
@@ -68,10 +73,10 @@ impl Pool {
     }
 
     fn take(&self, bytes: usize) -> *mut u8 {
-        self.account(bytes);
         let size = layout(bytes).size();
         let cached = {
             let mut state = self.lock();
+            state.stats.add(bytes);
             let block = state.free.get_mut(&size).and_then(Vec::pop);
             if block.is_some() {
                 state.stats.cached -= size;

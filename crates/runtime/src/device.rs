@@ -2,13 +2,13 @@
 
 use crate::Value;
 use crate::buffer::{Buffer, MemoryStats, Pool};
-use crate::event::Event;
-use crate::execute::{Binding, Bound, Run};
+use crate::event::{Event, Ready};
+use crate::execute::{Binding, Run};
 use meshwork_cpu::{Level, Par};
 use meshwork_graph::program::Program;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// What is wrong with a request for a device.
@@ -31,7 +31,7 @@ pub struct Device {
 struct Inner {
     index: usize,
     threads: AtomicUsize,
-    queue: Mutex<Sender<Job>>,
+    queue: Mutex<SyncSender<Job>>,
     pool: Arc<Pool>,
 }
 
@@ -45,9 +45,13 @@ struct Mark(Arc<Event>);
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        self.0.complete(Ok(()));
+        self.0.complete(Vec::new());
     }
 }
+
+/// Most runs that wait for the queue. Who hands over more waits: recording never runs far ahead, and the memory that
+/// waiting runs hold stays bounded.
+const MAX_WAITING: usize = 4;
 
 /// Most threads that a device accepts.
 const MAX_THREADS: usize = 1024;
@@ -69,7 +73,7 @@ impl Device {
     fn start(index: usize, threads: usize) -> Device {
         // A level that `MESHWORK_SIMD` asks for in vain is an error here, not on the queue's thread.
         Level::current();
-        let (queue, jobs) = channel();
+        let (queue, jobs) = sync_channel(MAX_WAITING);
         let pool = Arc::new(Pool::default());
         let memory = pool.clone();
         std::thread::Builder::new()
@@ -106,17 +110,18 @@ impl Device {
 
     /// Waits until all work that was handed over so far is done. Errors reach those who read the values.
     pub fn synchronize(&self) {
-        let event = Arc::new(Event::new());
+        let event = Arc::new(Event::default());
         self.submit(Job::Mark(Mark(event.clone())));
-        let _ = event.wait();
+        event.wait();
     }
 
     /// A value with these bytes.
     pub fn upload(&self, contents: &[u8]) -> Value {
-        Value::new(Arc::new(Buffer::of(&self.inner.pool, contents)), Arc::new(Event::completed()))
+        Value::new(Arc::new(Buffer::of(&self.inner.pool, contents)), Ready::now())
     }
 
-    /// Hands a program over. Returns at once with its outputs, which are computed in the order of hand-over.
+    /// Hands a program over. Returns its outputs before they are computed, at once unless several runs are waiting
+    /// already; runs are computed in the order of hand-over.
     ///
     /// Donated inputs are overwritten; for the other outputs memory is allocated. The program runs on as many threads as
     /// it was compiled for.
@@ -129,14 +134,14 @@ impl Device {
             .outputs
             .iter()
             .map(|output| match output.donated.map(|i| &inputs[i]) {
-                Some(Binding::Value(value)) => value.buffer.clone(),
+                Some(Binding::Buffer(buffer, _)) => buffer.clone(),
                 _ => Arc::new(Buffer::new(&self.inner.pool, output.ty.bytes())),
             })
             .collect();
-        let ready: Vec<Arc<Event>> = outputs.iter().map(|_| Arc::new(Event::new())).collect();
-        let values = outputs.iter().zip(&ready).map(|(b, r)| Value::new(b.clone(), r.clone())).collect();
-        let inputs = inputs.into_iter().map(Bound::from).collect();
-        self.submit(Job::Run(Box::new(Run { program, threads, inputs, outputs, ready })));
+        let done = Arc::new(Event::default());
+        let value = |(i, buffer): (usize, &Arc<Buffer>)| Value::new(buffer.clone(), Ready::with(&done, i));
+        let values = outputs.iter().enumerate().map(value).collect();
+        self.submit(Job::Run(Box::new(Run { program, threads, inputs, outputs, done })));
         values
     }
 
@@ -170,9 +175,9 @@ fn serve(jobs: Receiver<Job>, pool: &Arc<Pool>) {
         let room = arena.at_least(run.program.memory.arena);
         let outcomes = run.execute(room, par, Level::current());
         pool.unaccount(run.program.memory.arena);
-        // Whoever waits for an event finds the memory of dropped inputs free.
+        // Whoever waits for the run finds the memory of dropped inputs free.
         run.let_go();
-        run.ready.iter().zip(outcomes).for_each(|(event, outcome)| event.complete(outcome));
+        run.done.complete(outcomes);
     }
 }
 

@@ -1,44 +1,49 @@
 //! Completion of work on a queue.
 
-use std::sync::{Condvar, Mutex};
+use std::sync::{Arc, OnceLock};
 
 /// Why work on a queue failed. Everything that needs its result fails with the same cause; nothing else is touched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct RunError(pub std::sync::Arc<str>);
+pub struct RunError(pub Arc<str>);
 
-/// Set once, when the work that it stands for has finished or failed.
+/// Set once, when a run has finished: how each of its outputs ended.
 #[derive(Default)]
-pub struct Event {
-    state: Mutex<Option<Result<(), RunError>>>,
-    changed: Condvar,
+pub(crate) struct Event {
+    outcomes: OnceLock<Vec<Result<(), RunError>>>,
 }
 
 impl Event {
-    /// An event whose work is still to be done.
-    pub fn new() -> Self {
-        Event::default()
+    /// Records the outcomes and wakes all who wait. Only the first call counts.
+    pub fn complete(&self, outcomes: Vec<Result<(), RunError>>) {
+        let _ = self.outcomes.set(outcomes);
     }
 
-    /// An event of work that is done.
-    pub fn completed() -> Self {
-        Event { state: Mutex::new(Some(Ok(()))), changed: Condvar::new() }
+    /// Waits for the outcomes.
+    pub fn wait(&self) -> &[Result<(), RunError>] {
+        self.outcomes.wait()
+    }
+}
+
+/// When a value is there: at once, or when the run is finished whose output it is.
+#[derive(Clone)]
+pub struct Ready {
+    run: Option<(Arc<Event>, usize)>,
+}
+
+impl Ready {
+    /// Of a value that is there.
+    pub(crate) fn now() -> Ready {
+        Ready { run: None }
     }
 
-    /// Records the outcome and wakes all who wait. Only the first call counts.
-    pub fn complete(&self, outcome: Result<(), RunError>) {
-        self.state.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(outcome);
-        self.changed.notify_all();
+    /// Of an output of the run that completes the event.
+    pub(crate) fn with(run: &Arc<Event>, output: usize) -> Ready {
+        Ready { run: Some((run.clone(), output)) }
     }
 
-    /// Waits for the outcome.
+    /// Waits until the value is there, or has failed.
     pub fn wait(&self) -> Result<(), RunError> {
-        let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
-        loop {
-            match &*state {
-                Some(outcome) => return outcome.clone(),
-                None => state = self.changed.wait(state).unwrap_or_else(|e| e.into_inner()),
-            }
-        }
+        self.run.as_ref().map_or(Ok(()), |(run, output)| run.wait()[*output].clone())
     }
 }

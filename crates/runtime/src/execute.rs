@@ -2,7 +2,7 @@
 
 use crate::Value;
 use crate::buffer::Buffer;
-use crate::event::{Event, RunError};
+use crate::event::{Event, Ready, RunError};
 use meshwork_cpu::element::Refused;
 use meshwork_cpu::{Context, Level, Operand, Output, Par, kernel};
 use meshwork_graph::Op;
@@ -13,26 +13,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// What is bound to an input of a program.
-#[derive(Clone)]
 pub enum Binding {
-    /// A value on the device.
-    Value(Value),
+    /// The memory of a value on the device. It is no clone of the value.
+    Buffer(Arc<Buffer>, Ready),
     /// A 0-d value: the bytes of the number in memory begin with the element.
     Scalar(u64),
 }
 
-/// A binding on the queue, which is no clone of the value any more.
-pub(crate) enum Bound {
-    Buffer(Arc<Buffer>, Arc<Event>),
-    Scalar(u64),
-}
-
-impl From<Binding> for Bound {
-    fn from(binding: Binding) -> Self {
-        match binding {
-            Binding::Value(value) => Bound::Buffer(value.buffer, value.ready),
-            Binding::Scalar(bytes) => Bound::Scalar(bytes),
-        }
+impl From<&Value> for Binding {
+    fn from(value: &Value) -> Self {
+        Binding::Buffer(value.buffer().clone(), value.ready().clone())
     }
 }
 
@@ -41,10 +31,10 @@ pub(crate) struct Run {
     pub program: Arc<Program>,
     /// What the program was compiled for.
     pub threads: usize,
-    pub inputs: Vec<Bound>,
+    pub inputs: Vec<Binding>,
     pub outputs: Vec<Arc<Buffer>>,
-    /// One event for each output.
-    pub ready: Vec<Arc<Event>>,
+    /// Complete when the run is finished.
+    pub done: Arc<Event>,
 }
 
 /// A run that the queue never comes to fails, so that nobody waits for it forever.
@@ -55,9 +45,9 @@ impl Drop for Run {
 }
 
 impl Run {
-    /// Completes the events that are still open with an error.
+    /// Ends with an error, unless the run is finished.
     pub fn fail(&self, cause: &str) {
-        self.ready.iter().for_each(|event| event.complete(Err(RunError(cause.into()))));
+        self.done.complete(vec![Err(RunError(cause.into())); self.program.outputs.len()]);
     }
 
     /// Lets go of all buffers.
@@ -71,7 +61,7 @@ impl Run {
     pub fn execute(&self, arena: *mut u8, par: &Par, level: Level) -> Vec<Result<(), RunError>> {
         let mut spoilt: Vec<(Location, RunError)> = Vec::new();
         for (i, input) in self.inputs.iter().enumerate() {
-            if let Bound::Buffer(_, ready) = input
+            if let Binding::Buffer(_, ready) = input
                 && let Err(e) = ready.wait()
             {
                 spoilt.push((Location::Input(i), e));
@@ -106,8 +96,8 @@ impl Run {
     fn pointer(&self, location: Location, arena: *mut u8) -> *mut u8 {
         match location {
             Location::Input(i) => match &self.inputs[i] {
-                Bound::Buffer(buffer, _) => buffer.pointer(),
-                Bound::Scalar(bytes) => std::ptr::from_ref(bytes).cast_mut().cast(),
+                Binding::Buffer(buffer, _) => buffer.pointer(),
+                Binding::Scalar(bytes) => std::ptr::from_ref(bytes).cast_mut().cast(),
             },
             Location::Output(i) => self.outputs[i].pointer(),
             // SAFETY: the arena has the size that the program asks for.

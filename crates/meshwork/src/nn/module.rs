@@ -35,7 +35,16 @@ pub trait Module {
 
     /// The parameters, each once.
     fn parameters(&self) -> Vec<Parameter> {
-        self.named_parameters().into_iter().map(|(_, p)| p).collect()
+        let mut seen = FxHashSet::default();
+        let mut found = Vec::new();
+        self.visit(&mut Visitor::new(&mut |_, leaf| {
+            if let Leaf::Parameter(p) = leaf
+                && seen.insert(p.address())
+            {
+                found.push(p.clone());
+            }
+        }));
+        found
     }
 
     /// The buffers with their names. One that several fields share comes once, under its first name.

@@ -1,8 +1,7 @@
 //! Making tensors.
 
-use super::Tensor;
 use super::convert::{Element, bytes_of, scalar_bytes};
-use super::node::{Content, Node};
+use super::{Content, Tensor};
 use meshwork_graph::ops::{BinaryOp, Const, Expand, Iota, Reshape};
 use meshwork_graph::{DType, Scalar, Shape, Type};
 use meshwork_runtime::Device;
@@ -23,7 +22,7 @@ impl Tensor {
             ty.shape
         );
         let device = Device::cpu(0).expect("the first device is always there");
-        Tensor::hold(Node::ready(ty, Content::Device(device.upload(bytes_of(values)))))
+        Tensor::ready(ty, Content::Device(device.upload(bytes_of(values))))
     }
 
     /// A tensor of raw elements in native byte order.
@@ -35,18 +34,18 @@ impl Tensor {
         let ty = Type::new(dtype, shape);
         assert_eq!(bytes.len(), ty.bytes(), "{} bytes do not make a tensor {ty}", bytes.len());
         let device = Device::cpu(0).expect("the first device is always there");
-        Tensor::hold(Node::ready(ty, Content::Device(device.upload(bytes))))
+        Tensor::ready(ty, Content::Device(device.upload(bytes)))
     }
 
     /// A 0-d tensor whose value is an input of the program, not part of its structure: programs that differ in it
     /// alone are compiled once.
     pub fn scalar(value: f64, dtype: DType) -> Tensor {
-        Tensor::hold(Node::ready(Type::new(dtype, []), Content::Scalar(scalar_bytes(value, dtype))))
+        Tensor::ready(Type::new(dtype, []), Content::Scalar(scalar_bytes(value, dtype)))
     }
 
     /// A 0-d i64 tensor with these bits, an input of the program: the key of random values.
     pub(crate) fn key(bits: u64) -> Tensor {
-        Tensor::hold(Node::ready(Type::new(DType::I64, []), Content::Scalar(bits.to_ne_bytes())))
+        Tensor::ready(Type::new(DType::I64, []), Content::Scalar(bits.to_ne_bytes()))
     }
 
     /// A 0-d constant that is part of the structure of the program.

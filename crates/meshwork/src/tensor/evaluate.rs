@@ -1,6 +1,8 @@
 //! Running what is pending: collect, compile (or find the compiled program), hand over.
 
-use super::node::{Content, Inputs, Node, State, take_held};
+use super::cache::Cache;
+use super::node::{Content, Inputs, Node, State, let_go, take_held};
+use super::still::{Still, hold_still};
 use crate::inspect;
 use meshwork_cpu::kernel::CpuTarget;
 use meshwork_graph::graph::{Graph, Node as GraphNode, Operands};
@@ -8,238 +10,256 @@ use meshwork_graph::ops::Input;
 use meshwork_graph::passes::compile;
 use meshwork_graph::program::{Donation, Program};
 use meshwork_graph::{NodeId, Op};
-use meshwork_runtime::{Binding, Device};
-use rustc_hash::FxHashMap;
+use meshwork_runtime::{Binding, Device, Value};
+use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What distinguishes one program from another.
-#[derive(PartialEq, Eq, Hash)]
-struct Key {
-    graph: Graph,
-    donation: Donation,
-    threads: usize,
-}
-
-/// Compiled programs, and the lock that makes collecting and handing over one step.
+/// Compiled programs.
 #[derive(Default)]
-struct Cache {
-    programs: FxHashMap<Key, Arc<Program>>,
+struct Programs {
+    known: Cache<Program>,
     compiled: u64,
     last: Option<Arc<Program>>,
 }
 
-/// Programs kept; when there are more, all are forgotten. A training needs a handful.
-const MAX_PROGRAMS: usize = 256;
-
-static CACHE: Mutex<Option<Cache>> = Mutex::new(None);
+fn programs() -> MutexGuard<'static, Option<Programs>> {
+    static PROGRAMS: Mutex<Option<Programs>> = Mutex::new(None);
+    PROGRAMS.lock().unwrap_or_else(|e| e.into_inner())
+}
 
 /// Counts how many programs have been compiled since the start of the process. A training loop that compiles
 /// in its second step or later records a graph that changes from step to step.
 pub fn compile_count() -> u64 {
-    let cache = CACHE.lock().unwrap_or_else(|e| e.into_inner());
-    cache.as_ref().map_or(0, |c| c.compiled)
+    programs().as_ref().map_or(0, |p| p.compiled)
 }
 
 /// The program that was handed over last, for reports.
 pub fn last_program() -> Option<Arc<Program>> {
-    let cache = CACHE.lock().unwrap_or_else(|e| e.into_inner());
-    cache.as_ref().and_then(|c| c.last.clone())
+    programs().as_ref().and_then(|p| p.last.clone())
 }
 
-/// Keeps pending nodes pending: while the guard lives, no thread collects or hands over.
-pub(crate) fn hold_still() -> MutexGuard<'static, impl Sized> {
-    CACHE.lock().unwrap_or_else(|e| e.into_inner())
-}
-
-/// Runs everything alive and pending on this thread, and `also` with all that it needs. Returns at once; reading a
-/// value waits for it.
+/// Runs everything alive and pending on this thread, and `also` with all that it needs. Returns before it is computed;
+/// reading a value waits for it.
 pub(crate) fn evaluate(also: Option<&Arc<Node>>) {
-    let mut guard = CACHE.lock().unwrap_or_else(|e| e.into_inner());
-    let cache = guard.get_or_insert_default();
-    let mut roots = take_held();
-    roots.extend(also.cloned().filter(|n| matches!(*n.state(), State::Pending(_))));
-    if roots.is_empty() {
-        return;
+    let mut still = hold_still();
+    let mut collected = ROOM.take();
+    collected.fill(also, &mut still);
+    if !collected.nodes.is_empty() {
+        let device = Device::cpu(0).expect("the first device is always there");
+        let threads = device.num_threads();
+        let donation = collected.donation(&still);
+        let program = collected.program(&donation, threads, &still);
+        let values = device.run(program, collected.bindings(&still), threads);
+        collected.settle(values, &mut still);
     }
-    let collected = collect(roots);
-    let device = Device::cpu(0).expect("the first device is always there");
-    let threads = device.num_threads();
+    ROOM.set(collected);
+}
 
-    let donation = collected.donation();
-    let bindings = collected.bindings();
-    let key = Key { graph: collected.graph(), donation, threads };
-    let program = match cache.programs.get(&key) {
-        Some(program) => program.clone(),
-        None => {
-            let target = CpuTarget { threads };
-            let program = compile(&key.graph, &key.donation, &target, &mut |pass, graph| inspect::pass(pass, graph));
-            inspect::program(&program);
-            let program = Arc::new(program);
-            cache.compiled += 1;
-            if cache.programs.len() >= MAX_PROGRAMS {
-                cache.programs.clear();
-            }
-            cache.programs.insert(key, program.clone());
-            program
-        }
-    };
-    cache.last = Some(program.clone());
-    let values = device.run(program, bindings, threads);
-    collected.settle(values);
+thread_local! {
+    /// Room for what a run collects, used again and again.
+    static ROOM: Cell<Collected> = Cell::default();
 }
 
 /// The pending nodes of one run with the leaves that they read, in the order of recording.
+#[derive(Default)]
 struct Collected {
+    /// Numbered by their places.
     nodes: Vec<Arc<Node>>,
-    /// Operands of each node; `None` for leaves.
-    inputs: Vec<Option<Operands>>,
-    /// Nodes whose values are wanted afterwards.
-    kept: Vec<usize>,
+    /// How often each node is an operand.
+    uses: Vec<u32>,
+    /// Pending nodes whose values are wanted afterwards.
+    kept: Vec<bool>,
     /// Which nodes keep their operands for gradients yet to be taken.
     history: Vec<bool>,
+    /// The pending nodes in any order, and in that of recording.
+    found: Vec<Arc<Node>>,
+    sorted: Vec<Option<Arc<Node>>>,
 }
 
-fn collect(roots: Vec<Arc<Node>>) -> Collected {
-    let mut seen: FxHashMap<*const Node, ()> = FxHashMap::default();
-    let mut found: Vec<(Arc<Node>, Option<Inputs>)> = Vec::new();
-    let mut stack = roots;
-    while let Some(node) = stack.pop() {
-        if seen.insert(Arc::as_ptr(&node), ()).is_some() {
-            continue;
+impl Collected {
+    fn fill(&mut self, also: Option<&Arc<Node>>, still: &mut Still) {
+        take_held(still, &mut self.nodes);
+        self.nodes.extend(also.cloned().filter(|n| n.is_pending(still)));
+        self.find(still);
+        self.order(still);
+        self.choose(still);
+    }
+
+    /// Goes from the roots to the pending nodes that they depend on.
+    fn find(&mut self, still: &mut Still) {
+        let walk = still.walk();
+        let stack = &mut self.nodes;
+        stack.retain(|root| root.meet(walk));
+        while let Some(node) = stack.pop() {
+            for x in node.operands(still).expect("pending nodes are followed") {
+                match x.state(still) {
+                    State::Pending(_) if x.meet(walk) => stack.push(x.clone()),
+                    State::Pending(_) | State::Ready { .. } => {}
+                    State::Gone => panic!("{GONE}"),
+                }
+            }
+            self.found.push(node);
         }
-        let inputs = match &*node.state() {
-            State::Pending(inputs) => Some(inputs.clone()),
-            State::Ready { .. } => None,
-            State::Gone => panic!("{GONE}"),
+    }
+
+    /// Brings the found nodes into the order of recording, each leaf just before its first use: the structure of a
+    /// program does not depend on how old its inputs are.
+    fn order(&mut self, still: &mut Still) {
+        let ids = || self.found.iter().map(|node| node.id);
+        let first = ids().min().unwrap_or(0);
+        let span = ids().max().map_or(0, |last| (last - first) as usize + 1);
+        if span <= 8 * self.found.len() {
+            self.sorted.resize(span, None);
+            for node in self.found.drain(..) {
+                let at = (node.id - first) as usize;
+                self.sorted[at] = Some(node);
+            }
+        } else {
+            self.found.sort_unstable_by_key(|node| node.id);
+            self.sorted.extend(self.found.drain(..).map(Some));
+        }
+        let walk = still.walk();
+        let nodes = &mut self.nodes;
+        let mut push = |node: Arc<Node>| {
+            node.meet(walk);
+            node.set_place(nodes.len());
+            nodes.push(node);
         };
-        stack.extend(inputs.iter().flatten().cloned());
-        found.push((node, inputs));
+        for node in self.sorted.drain(..).flatten() {
+            for x in node.operands(still).unwrap_or_default() {
+                if !x.was_met(walk) {
+                    push(x.clone());
+                }
+            }
+            push(node);
+        }
     }
-    let found = in_order(found);
-    let index: FxHashMap<*const Node, u32> =
-        found.iter().enumerate().map(|(i, (n, _))| (Arc::as_ptr(n), i as u32)).collect();
-    let number = |n: &Arc<Node>| NodeId(index[&Arc::as_ptr(n)]);
-    let inputs: Vec<Option<Operands>> =
-        found.iter().map(|(_, inputs)| inputs.as_ref().map(|i| i.iter().map(number).collect())).collect();
-    let nodes: Vec<Arc<Node>> = found.into_iter().map(|(node, _)| node).collect();
 
-    // What tensors hold is kept, and what others refer to: nodes that another thread has recorded and not run yet.
-    let uses = uses(&inputs);
-    let mut kept: Vec<bool> =
-        nodes.iter().zip(&uses).map(|(n, uses)| n.is_held() || Arc::strong_count(n) > uses + 1).collect();
-    // Of those, nodes with a history keep what gradients through them will need: their pending operands, transitively.
-    let mut history: Vec<bool> = nodes.iter().zip(&kept).map(|(n, kept)| *kept && n.keeps_history()).collect();
-    for i in (0..nodes.len()).rev() {
-        let Some(operands) = &inputs[i] else { continue };
-        if history[i] {
-            kept[i] = true;
-            for x in operands {
-                kept[x.index()] = true;
-                history[x.index()] |= nodes[x.index()].keeps_history();
+    /// Says which values are kept, and which of them with their operands.
+    fn choose(&mut self, still: &Still) {
+        let Collected { nodes, uses, kept, history, .. } = self;
+        uses.resize(nodes.len(), 0);
+        let operands = |i: usize| nodes[i].operands(still).unwrap_or_default();
+        for i in 0..nodes.len() {
+            operands(i).iter().for_each(|x| uses[x.place()] += 1);
+        }
+        // What tensors hold is kept, and what others refer to: nodes that another thread has recorded and not run yet.
+        let wanted = |n: &Arc<Node>, uses: u32| n.is_held() || Arc::strong_count(n) > uses as usize + 1;
+        kept.extend(nodes.iter().zip(uses).map(|(n, uses)| wanted(n, *uses)));
+        // Of those, nodes with a history keep what gradients through them will need: their pending operands, transitively.
+        history.extend(nodes.iter().zip(&*kept).map(|(n, kept)| *kept && n.keeps_history()));
+        for i in (0..nodes.len()).rev() {
+            let is_pending = nodes[i].is_pending(still);
+            kept[i] &= is_pending;
+            if history[i] && is_pending {
+                kept[i] = true;
+                for x in operands(i) {
+                    kept[x.place()] = true;
+                    history[x.place()] |= x.keeps_history();
+                }
             }
         }
     }
-    let kept = (0..nodes.len()).filter(|&i| kept[i] && inputs[i].is_some()).collect();
-    Collected { nodes, inputs, kept, history }
-}
-
-/// How often each node is an operand.
-fn uses(inputs: &[Option<Operands>]) -> Vec<usize> {
-    let mut uses = vec![0; inputs.len()];
-    for x in inputs.iter().flatten().flatten() {
-        uses[x.index()] += 1;
-    }
-    uses
-}
-
-/// Pending nodes in the order of recording, each leaf just before its first use: the structure of a program does not
-/// depend on how old its inputs are.
-fn in_order(mut found: Vec<(Arc<Node>, Option<Inputs>)>) -> Vec<(Arc<Node>, Option<Inputs>)> {
-    found.sort_unstable_by_key(|(node, _)| node.id);
-    let mut leaves: FxHashMap<*const Node, ()> =
-        found.iter().filter(|(_, inputs)| inputs.is_none()).map(|(leaf, _)| (Arc::as_ptr(leaf), ())).collect();
-    let mut ordered = Vec::with_capacity(found.len());
-    for (node, inputs) in found {
-        let Some(inputs) = inputs else { continue };
-        for x in &inputs {
-            if leaves.remove(&Arc::as_ptr(x)).is_some() {
-                ordered.push((x.clone(), None));
-            }
-        }
-        ordered.push((node, Some(inputs)));
-    }
-    ordered
 }
 
 pub(crate) const GONE: &str = "the value is gone: it was an intermediate value of a run that nobody held, \
                                or its history was freed by taking a gradient (take both gradients before reading a value)";
 
 impl Collected {
-    fn leaves(&self) -> impl Iterator<Item = &Arc<Node>> {
-        self.nodes.iter().zip(&self.inputs).filter(|(_, inputs)| inputs.is_none()).map(|(node, _)| node)
+    fn leaves<'a>(&'a self, still: &'a Still) -> impl Iterator<Item = &'a Arc<Node>> {
+        self.nodes.iter().filter(|node| !node.is_pending(still))
     }
 
-    fn graph(&self) -> Graph {
-        let nodes = self.nodes.iter().zip(&self.inputs).map(|(node, inputs)| match inputs {
-            Some(inputs) => GraphNode { op: node.op.clone(), inputs: inputs.clone(), ty: node.ty.clone() },
-            None => {
-                GraphNode { op: Op::Input(Input { ty: node.ty.clone() }), inputs: Operands::new(), ty: node.ty.clone() }
+    /// The program that computes the kept nodes.
+    fn program(&self, donation: &Donation, threads: usize, still: &Still) -> Arc<Program> {
+        let mut guard = programs();
+        let Programs { known, compiled, last } = guard.get_or_insert_default();
+        let compile = || {
+            let target = CpuTarget { threads };
+            let program = compile(&self.graph(still), donation, &target, &mut |pass, graph| inspect::pass(pass, graph));
+            inspect::program(&program);
+            *compiled += 1;
+            program
+        };
+        let program = known.find(|words| self.describe(donation, threads, still, words), compile);
+        last.insert(program).clone()
+    }
+
+    /// Spells everything that the program depends on.
+    fn describe(&self, donation: &Donation, threads: usize, still: &Still, words: &mut Vec<u64>) {
+        words.extend([threads as u64, self.nodes.len() as u64]);
+        words.extend(donation.iter().map(|&donated| u64::from(donated)));
+        for (node, &kept) in self.nodes.iter().zip(&self.kept) {
+            match node.operands(still) {
+                None => words.push(node.kind.ty_number),
+                Some(operands) => {
+                    words.extend([node.kind.number, (operands.len() as u64) << 1 | u64::from(kept)]);
+                    words.extend(operands.iter().map(|x| x.place() as u64));
+                }
             }
-        });
-        Graph { nodes: nodes.collect(), outputs: self.kept.iter().map(|&i| NodeId(i as u32)).collect() }
+        }
+    }
+
+    fn graph(&self, still: &Still) -> Graph {
+        let node = |node: &Arc<Node>| {
+            let ty = node.ty().clone();
+            match node.operands(still) {
+                None => GraphNode { op: Op::Input(Input { ty: ty.clone() }), inputs: Operands::new(), ty },
+                Some(operands) => {
+                    let inputs = operands.iter().map(|x| NodeId(x.place() as u32)).collect();
+                    GraphNode { op: node.kind.op.clone(), inputs, ty }
+                }
+            }
+        };
+        let kept = (0..self.nodes.len()).filter(|&i| self.kept[i]);
+        Graph { nodes: self.nodes.iter().map(node).collect(), outputs: kept.map(|i| NodeId(i as u32)).collect() }
     }
 
     /// A leaf is donated when no tensor holds it, only nodes of this run refer to it, and its buffer is its own.
-    fn donation(&self) -> Donation {
-        let uses = uses(&self.inputs);
+    fn donation(&self, still: &Still) -> Donation {
         let mut outlives = vec![false; self.nodes.len()];
-        for (i, inputs) in self.inputs.iter().enumerate() {
-            for x in inputs.iter().flatten() {
-                outlives[x.index()] |= self.history[i];
-            }
+        for (node, _) in self.nodes.iter().zip(&self.history).filter(|(_, history)| **history) {
+            node.operands(still).unwrap_or_default().iter().for_each(|x| outlives[x.place()] = true);
         }
-        let donated = |i: usize, node: &Arc<Node>| {
+        let donated = |node: &Arc<Node>| {
             // One reference is ours; a pending operand list holds one per use.
             !node.is_held()
-                && !outlives[i]
-                && Arc::strong_count(node) == uses[i] + 1
-                && match &*node.state() {
-                    State::Ready { content: Content::Device(value), .. } => value.is_unique(),
-                    _ => false,
-                }
+                && !outlives[node.place()]
+                && Arc::strong_count(node) == self.uses[node.place()] as usize + 1
+                && matches!(node.state(still), State::Ready { content: Content::Device(value), .. } if value.is_unique())
         };
-        let leaves = self.nodes.iter().enumerate().filter(|(i, _)| self.inputs[*i].is_none());
-        leaves.map(|(i, node)| donated(i, node)).collect()
+        self.leaves(still).map(donated).collect()
     }
 
-    fn bindings(&self) -> Vec<Binding> {
-        let binding = |node: &Arc<Node>| match &*node.state() {
-            State::Ready { content: Content::Device(value), .. } => Binding::Value(value.clone()),
+    fn bindings(&self, still: &Still) -> Vec<Binding> {
+        let binding = |node: &Arc<Node>| match node.state(still) {
+            State::Ready { content: Content::Device(value), .. } => Binding::from(value),
             State::Ready { content: Content::Scalar(bytes), .. } => Binding::Scalar(u64::from_ne_bytes(*bytes)),
             _ => unreachable!("leaves are ready"),
         };
-        self.leaves().map(binding).collect()
+        self.leaves(still).map(binding).collect()
     }
 
-    /// Records that the nodes have been handed over.
-    fn settle(self, values: Vec<meshwork_runtime::Value>) {
+    /// Records that the nodes have been handed over, and lets them go.
+    fn settle(&mut self, values: Vec<Value>, still: &mut Still) {
         let mut values = values.into_iter();
-        let mut kept = self.kept.iter().copied().peekable();
         for (i, node) in self.nodes.iter().enumerate() {
-            if self.inputs[i].is_none() {
+            if !node.is_pending(still) {
                 continue;
             }
-            let wanted = kept.next_if_eq(&i).is_some();
-            let mut state = node.state();
-            let old = std::mem::replace(&mut *state, State::Gone);
-            if wanted {
+            let old = node.replace(State::Gone, still);
+            if self.kept[i] {
                 let value = values.next().expect("one value for every kept node");
                 let history = match old {
                     State::Pending(inputs) if self.history[i] => inputs,
                     _ => Inputs::new(),
                 };
-                *state = State::Ready { content: Content::Device(value), history };
+                node.replace(State::Ready { content: Content::Device(value), history }, still);
             }
         }
+        let_go(self.nodes.drain(..), still);
+        self.uses.clear();
+        self.kept.clear();
+        self.history.clear();
     }
 }

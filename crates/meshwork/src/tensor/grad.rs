@@ -1,16 +1,19 @@
 //! Gradients of recorded tensors, which are recorded tensors again.
 
 use super::Tensor;
-use super::evaluate::{GONE, hold_still};
-use super::node::{Inputs, Node, State};
+use super::cache::Cache;
+use super::evaluate::GONE;
+use super::kind::Kind;
+use super::node::{Inputs, Node, State, next_ids};
+use super::still::{Still, hold_still};
 use crate::inspect;
 use meshwork_graph::graph::{Graph, Node as GraphNode, Operands};
 use meshwork_graph::ops::Input;
 use meshwork_graph::passes::differentiate;
 use meshwork_graph::{NodeId, Op};
-use rustc_hash::FxHashMap;
-use std::sync::Arc;
+use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 /// The gradients of a scalar `loss` by each tensor of `wrt`; zeros where it does not depend on one.
 ///
@@ -69,151 +72,230 @@ pub(crate) fn gradients(
     for x in wrt {
         assert!(x.requires_grad(), "the gradient by {} needs a variable (make it one with variable())", x.ty());
     }
-    let _still = hold_still();
-    let mut tape = Tape::new(wrt);
-    let ends: Vec<(NodeId, NodeId)> = {
-        let active: Vec<(&Tensor, &Tensor)> = outputs.iter().copied().zip(&seeds).collect();
-        tape.collect(active.iter().map(|(o, _)| o.node().clone()).collect());
-        active.iter().map(|(o, s)| (tape.id(o.node()), tape.leaf(s.node()))).collect()
-    };
-    let targets: Vec<Option<NodeId>> = wrt.iter().map(|t| tape.find(t.node())).collect();
-    let known: Vec<NodeId> = targets.iter().flatten().copied().collect();
-    let results = differentiate(&mut tape.graph, &ends, &known);
-    inspect::pass("differentiate", &tape.graph);
-
-    for node in &tape.active {
+    let mut still = hold_still();
+    let walks = (still.walk(), still.walk());
+    let tape = Tape::new(outputs, &seeds, wrt, walks, &still);
+    let backward = tape.backward();
+    for node in tape.active() {
         node.released.store(!create_graph, Ordering::Relaxed);
     }
-    let mut results = results.into_iter();
-    let gradients = targets
-        .into_iter()
-        .map(|target| target.and_then(|_| results.next().expect("one result for every target")))
-        .map(|result| result.map(|id| Tensor::hold(tape.import(id, create_graph))))
-        .collect();
+    let gradients = tape.record(&backward, create_graph);
     if !create_graph {
         // The gradients hold what they need of values that were read early.
-        tape.active.iter().for_each(|node| node.forget_history());
+        let read_early: Vec<Arc<Node>> = tape.active().filter(|node| node.has_history(&still)).cloned().collect();
+        read_early.iter().for_each(|node| node.forget_history(&mut still));
     }
     gradients
 }
 
-/// Recorded nodes as a graph, and back.
-struct Tape {
-    graph: Graph,
-    nodes: Vec<Option<Arc<Node>>>,
-    index: FxHashMap<*const Node, NodeId>,
-    wrt: FxHashMap<*const Node, ()>,
-    /// Nodes that lie between the outputs and `wrt`.
-    active: Vec<Arc<Node>>,
+/// Recorded nodes as a graph: everything between the outputs and `wrt`, in the order of recording. Other operands are
+/// its inputs.
+struct Tape<'a> {
+    /// Numbered by their places.
+    nodes: Vec<Taped<'a>>,
+    /// Outputs with their seeds.
+    ends: Vec<(NodeId, NodeId)>,
+    /// The values of `wrt` that are on the tape.
+    targets: Vec<Option<NodeId>>,
+    /// The walk that numbers the nodes.
+    walk: u64,
 }
 
-impl Tape {
-    fn new(wrt: &[&Tensor]) -> Self {
-        let wrt = wrt.iter().map(|t| (Arc::as_ptr(t.node()), ())).collect();
-        Tape { graph: Graph::new(), nodes: Vec::new(), index: FxHashMap::default(), wrt, active: Vec::new() }
-    }
+struct Taped<'a> {
+    node: &'a Arc<Node>,
+    /// The operands, if gradients flow through the node.
+    operands: Option<&'a [Arc<Node>]>,
+}
 
-    /// Adds everything between the outputs and `wrt`, in the order of recording; other operands become inputs.
+/// The nodes that compute gradients, worked out once for each structure of a tape.
+struct Backward {
+    /// Operations in the order of recording and their operands: nodes of the tape, behind them earlier steps.
+    steps: Vec<(Arc<Kind>, SmallVec<[u32; 3]>)>,
+    /// For every value of `wrt` its gradient.
+    results: Vec<Option<u32>>,
+}
+
+impl<'a> Tape<'a> {
     #[track_caller]
-    fn collect(&mut self, outputs: Vec<Arc<Node>>) {
-        let mut seen: FxHashMap<*const Node, ()> = FxHashMap::default();
-        let mut found: Vec<(Arc<Node>, Inputs)> = Vec::new();
-        let mut stack = outputs;
-        while let Some(node) = stack.pop() {
-            if seen.insert(Arc::as_ptr(&node), ()).is_some() {
-                continue;
+    fn new(
+        outputs: &[&'a Tensor],
+        seeds: &'a [Tensor],
+        wrt: &[&'a Tensor],
+        walks: (u64, u64),
+        still: &'a Still,
+    ) -> Tape<'a> {
+        let (search, walk) = walks;
+        let found = search_back(outputs, wrt, search, still);
+        found.iter().enumerate().for_each(|(i, (node, _))| node.set_place(i));
+        let mut reaches = vec![false; found.len()];
+        for x in wrt.iter().filter(|x| x.node().was_met(search)) {
+            reaches[x.node().place()] = true;
+        }
+        let mut active = vec![false; found.len()];
+        for (i, (_, inputs)) in found.iter().enumerate() {
+            active[i] = inputs.iter().any(|x| reaches[x.place()]);
+            reaches[i] |= active[i];
+        }
+
+        let mut tape = Tape { nodes: Vec::with_capacity(found.len()), ends: Vec::new(), targets: Vec::new(), walk };
+        for (&(node, inputs), _) in found.iter().zip(active).filter(|(_, active)| *active) {
+            for x in inputs {
+                tape.number(x, None);
             }
-            // What lies beyond the only variable does not matter.
-            let ends_here = self.wrt.len() == 1 && self.wrt.contains_key(&Arc::as_ptr(&node));
-            let inputs = match &*node.state() {
-                _ if node.boundary => Inputs::new(),
-                State::Pending(inputs) | State::Ready { history: inputs, .. } => inputs.clone(),
-                State::Gone => panic!("{GONE}"),
-            };
-            if inputs.is_empty() && !ends_here && node.history_was_freed() {
-                panic!(
-                    "the history of {} was freed by taking a gradient through it: take both gradients before \
-                     reading a value, ask for create_graph, or detach() what is a constant",
-                    node.ty
-                );
-            }
-            stack.extend(inputs.iter().cloned());
-            found.push((node, inputs));
+            tape.number(node, Some(inputs));
         }
-        found.sort_unstable_by_key(|(node, _)| node.id);
-
-        let mut reaches: FxHashMap<*const Node, bool> = FxHashMap::default();
-        for (node, inputs) in &found {
-            let pointer = Arc::as_ptr(node);
-            let reached = self.wrt.contains_key(&pointer) || inputs.iter().any(|x| reaches[&Arc::as_ptr(x)]);
-            reaches.insert(pointer, reached);
+        for (output, seed) in outputs.iter().zip(seeds) {
+            let end = (tape.number(output.node(), None), tape.number(seed.node(), None));
+            tape.ends.push(end);
         }
-        for (node, inputs) in found {
-            if !inputs.iter().any(|x| reaches[&Arc::as_ptr(x)]) {
-                self.leaf(&node);
-                continue;
-            }
-            let operands: Operands = inputs.iter().map(|x| self.leaf(x)).collect();
-            self.push(node.op.clone(), operands, &node);
-            self.active.push(node);
+        let on_tape = |x: &&Tensor| x.node().was_met(walk).then(|| NodeId(x.node().place() as u32));
+        tape.targets = wrt.iter().map(on_tape).collect();
+        tape
+    }
+
+    /// The node's number; a new node is added.
+    fn number(&mut self, node: &'a Arc<Node>, operands: Option<&'a [Arc<Node>]>) -> NodeId {
+        if node.meet(self.walk) {
+            node.set_place(self.nodes.len());
+            self.nodes.push(Taped { node, operands });
         }
+        NodeId(node.place() as u32)
     }
 
-    fn push(&mut self, op: Op, inputs: Operands, node: &Arc<Node>) -> NodeId {
-        let id = NodeId(self.graph.nodes.len() as u32);
-        self.graph.nodes.push(GraphNode { op, inputs, ty: node.ty.clone() });
-        self.nodes.push(Some(node.clone()));
-        self.index.insert(Arc::as_ptr(node), id);
-        id
+    /// The nodes that gradients flow through.
+    fn active(&self) -> impl Iterator<Item = &'a Arc<Node>> {
+        self.nodes.iter().filter(|taped| taped.operands.is_some()).map(|taped| taped.node)
     }
 
-    /// The node as it is in the graph, or as a new input.
-    fn leaf(&mut self, node: &Arc<Node>) -> NodeId {
-        match self.index.get(&Arc::as_ptr(node)) {
-            Some(&id) => id,
-            None => self.push(Op::Input(Input { ty: node.ty.clone() }), Operands::new(), node),
-        }
-    }
-
-    fn find(&self, node: &Arc<Node>) -> Option<NodeId> {
-        self.index.get(&Arc::as_ptr(node)).copied()
-    }
-
-    fn id(&self, node: &Arc<Node>) -> NodeId {
-        self.find(node).expect("outputs are collected")
-    }
-
-    /// The recorded node of a graph node, recording it and its operands where they are new.
-    fn import(&mut self, id: NodeId, create_graph: bool) -> Arc<Node> {
-        self.nodes.resize(self.graph.nodes.len(), None);
-        let mut needed = vec![id];
-        let mut stack = vec![id];
-        let mut seen: FxHashMap<NodeId, ()> = FxHashMap::default();
-        while let Some(id) = stack.pop() {
-            for &x in &self.graph.node(id).inputs {
-                if self.nodes[x.index()].is_none() && seen.insert(x, ()).is_none() {
-                    needed.push(x);
-                    stack.push(x);
+    /// Spells everything that the gradients depend on.
+    fn describe(&self, words: &mut Vec<u64>) {
+        words.extend([self.nodes.len(), self.ends.len(), self.targets.len()].map(|n| n as u64));
+        for Taped { node, operands } in &self.nodes {
+            match operands {
+                None => words.push(node.kind.ty_number),
+                Some(operands) => {
+                    words.extend([node.kind.number, operands.len() as u64]);
+                    words.extend(operands.iter().map(|x| x.place() as u64));
                 }
             }
         }
-        needed.sort_unstable();
-        for id in needed {
-            if self.nodes[id.index()].is_some() {
-                continue;
+        words.extend(self.ends.iter().flat_map(|(output, seed)| [u64::from(output.0), u64::from(seed.0)]));
+        words.extend(self.targets.iter().map(|target| target.map_or(u64::MAX, |id| u64::from(id.0))));
+    }
+
+    fn backward(&self) -> Arc<Backward> {
+        static KNOWN: Mutex<Option<Cache<Backward>>> = Mutex::new(None);
+        let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
+        known.get_or_insert_default().find(|words| self.describe(words), || self.differentiate())
+    }
+
+    fn differentiate(&self) -> Backward {
+        let mut graph = self.graph();
+        let known: Vec<NodeId> = self.targets.iter().flatten().copied().collect();
+        let mut results = differentiate(&mut graph, &self.ends, &known).into_iter();
+        inspect::pass("differentiate", &graph);
+        let mut next = || results.next().expect("one result for every target");
+        let results: Vec<Option<NodeId>> = self.targets.iter().map(|target| target.and_then(|_| next())).collect();
+        Backward::new(&graph, self.nodes.len(), &results)
+    }
+
+    fn graph(&self) -> Graph {
+        let node = |Taped { node, operands }: &Taped| {
+            let ty = node.ty().clone();
+            match operands {
+                None => GraphNode { op: Op::Input(Input { ty: ty.clone() }), inputs: Operands::new(), ty },
+                Some(operands) => {
+                    let inputs = operands.iter().map(|x| NodeId(x.place() as u32)).collect();
+                    GraphNode { op: node.kind.op.clone(), inputs, ty }
+                }
             }
-            let node = self.graph.node(id);
-            let inputs: Inputs = node
-                .inputs
-                .iter()
-                .map(|x| self.nodes[x.index()].clone().expect("operands are recorded first"))
-                .collect();
+        };
+        Graph { nodes: self.nodes.iter().map(node).collect(), outputs: Vec::new() }
+    }
+
+    /// Records the gradients.
+    fn record(&self, backward: &Backward, create_graph: bool) -> Vec<Option<Tensor>> {
+        let mut recorded: Vec<Arc<Node>> = Vec::with_capacity(backward.steps.len());
+        let first = next_ids(backward.steps.len());
+        for (id, (kind, operands)) in (first..).zip(&backward.steps) {
+            let inputs: Inputs = operands.iter().map(|&x| self.get(x, &recorded).clone()).collect();
             let requires_grad = create_graph && inputs.iter().any(|x| x.requires_grad);
             let released = !create_graph && !inputs.is_empty();
-            let recorded = Node::pending(node.op.clone(), node.ty.clone(), inputs, requires_grad, false);
-            recorded.released.store(released, Ordering::Relaxed);
-            self.nodes[id.index()] = Some(recorded);
+            let node = Node::new(id, kind.clone(), requires_grad, false, State::Pending(inputs));
+            node.released.store(released, Ordering::Relaxed);
+            recorded.push(node.shared());
         }
-        self.nodes[id.index()].clone().expect("recorded above")
+        let results = backward.results.iter();
+        results.map(|result| result.map(|x| Tensor::hold(self.get(x, &recorded).clone()))).collect()
     }
+
+    /// A node of the tape, or behind them a recorded one.
+    fn get<'b>(&self, number: u32, recorded: &'b [Arc<Node>]) -> &'b Arc<Node>
+    where
+        'a: 'b,
+    {
+        let number = number as usize;
+        self.nodes.get(number).map_or_else(|| &recorded[number - self.nodes.len()], |taped| taped.node)
+    }
+}
+
+impl Backward {
+    /// What `results` need of a graph that begins with a tape of this length.
+    fn new(graph: &Graph, tape: usize, results: &[Option<NodeId>]) -> Backward {
+        let mut numbers: Vec<Option<u32>> = (0..graph.nodes.len()).map(|i| (i < tape).then_some(i as u32)).collect();
+        let mut steps = Vec::new();
+        for &result in results.iter().flatten() {
+            let mut needed = vec![false; result.index() + 1];
+            needed[result.index()] = true;
+            for i in (tape..needed.len()).rev().filter(|&i| numbers[i].is_none()) {
+                if needed[i] {
+                    graph.nodes[i].inputs.iter().for_each(|x| needed[x.index()] = true);
+                }
+            }
+            for i in (tape..needed.len()).filter(|&i| needed[i]) {
+                if numbers[i].is_some() {
+                    continue;
+                }
+                let node = &graph.nodes[i];
+                let number = |x: &NodeId| numbers[x.index()].expect("operands are recorded first");
+                let operands = node.inputs.iter().map(number).collect();
+                numbers[i] = Some((tape + steps.len()) as u32);
+                steps.push((Kind::numbered(node.op.clone(), node.ty.clone()), operands));
+            }
+        }
+        Backward { steps, results: results.iter().map(|result| numbers[result.as_ref()?.index()]).collect() }
+    }
+}
+
+/// The nodes that the outputs depend on, with their operands, in the order of recording. Gradients stop at boundaries.
+#[track_caller]
+fn search_back<'a>(
+    outputs: &[&'a Tensor],
+    wrt: &[&'a Tensor],
+    walk: u64,
+    still: &'a Still,
+) -> Vec<(&'a Arc<Node>, &'a [Arc<Node>])> {
+    let only = wrt.first().filter(|first| wrt.iter().all(|x| Arc::ptr_eq(x.node(), first.node())));
+    let mut found: Vec<(&Arc<Node>, &[Arc<Node>])> = Vec::new();
+    let mut stack: Vec<&Arc<Node>> = outputs.iter().map(|output| output.node()).filter(|n| n.meet(walk)).collect();
+    while let Some(node) = stack.pop() {
+        // What lies beyond the only variable does not matter.
+        let ends_here = only.is_some_and(|x| Arc::ptr_eq(x.node(), node));
+        let inputs: &[Arc<Node>] = match node.state(still) {
+            _ if node.boundary => &[],
+            State::Pending(inputs) | State::Ready { history: inputs, .. } => inputs,
+            State::Gone => panic!("{GONE}"),
+        };
+        if inputs.is_empty() && !ends_here && node.history_was_freed(still) {
+            panic!(
+                "the history of {} was freed by taking a gradient through it: take both gradients before \
+                 reading a value, ask for create_graph, or detach() what is a constant",
+                node.ty()
+            );
+        }
+        stack.extend(inputs.iter().filter(|x| x.meet(walk)));
+        found.push((node, inputs));
+    }
+    found.sort_unstable_by_key(|(node, _)| node.id);
+    found
 }

@@ -1,12 +1,15 @@
 //! Lazy tensors: operations are recorded, and run together when a value is needed.
 
+mod cache;
 mod convert;
 mod create;
 mod evaluate;
 mod grad;
+mod kind;
 mod node;
 mod ops;
 mod read;
+mod still;
 
 pub use convert::Element;
 pub use create::{arange, eye, full, linspace, one_hot, ones, zeros};
@@ -18,12 +21,13 @@ pub use ops::*;
 pub(crate) use create::positions;
 pub(crate) use evaluate::evaluate;
 pub(crate) use grad::gradients;
-pub(crate) use node::{Node, State};
+pub(crate) use node::{Content, Node};
 
+use kind::Kind;
 use meshwork_graph::{DType, Op, Type};
 use meshwork_runtime::Device;
+use smallvec::SmallVec;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// An n-dimensional array whose value is computed when it is needed.
 ///
@@ -32,32 +36,42 @@ use std::sync::atomic::Ordering;
 /// pending together, as one program. Tensors are immutable; clones share the value and cost nothing.
 ///
 /// Mistakes in shapes and dtypes panic at the line of the call.
-#[derive(Clone)]
 pub struct Tensor {
-    handle: Arc<Handle>,
+    node: Arc<Node>,
 }
 
-/// What all clones of a tensor share; its life says whether the value is wanted.
-struct Handle(Arc<Node>);
+impl Clone for Tensor {
+    fn clone(&self) -> Self {
+        Tensor::hold_again(self.node.clone())
+    }
+}
 
-impl Drop for Handle {
+impl Drop for Tensor {
     fn drop(&mut self) {
-        self.0.holders.fetch_sub(1, Ordering::Relaxed);
+        self.node.let_go();
     }
 }
 
 impl Tensor {
-    /// A tensor that holds a node.
+    /// A tensor that holds a node, which is computed with everything else that is pending.
     pub(crate) fn hold(node: Arc<Node>) -> Tensor {
-        node.holders.fetch_add(1, Ordering::Relaxed);
-        if matches!(*node.state(), State::Pending(_)) {
-            node::remember(&node);
-        }
-        Tensor { handle: Arc::new(Handle(node)) }
+        node::remember(&node);
+        Tensor::hold_again(node)
+    }
+
+    /// A tensor that holds a node which need not be remembered: it is computed already, or another tensor holds it.
+    fn hold_again(node: Arc<Node>) -> Tensor {
+        node.hold();
+        Tensor { node }
+    }
+
+    /// A tensor of a value that is there.
+    pub(crate) fn ready(ty: Type, content: Content) -> Tensor {
+        Tensor::hold_again(Node::ready(ty, content).shared())
     }
 
     pub(crate) fn node(&self) -> &Arc<Node> {
-        &self.handle.0
+        &self.node
     }
 
     /// Records an operation of the graph on tensors.
@@ -66,16 +80,15 @@ impl Tensor {
     /// At the caller's line, when the operands do not fit.
     #[track_caller]
     pub fn record(op: impl Into<Op>, inputs: &[&Tensor]) -> Tensor {
-        let op = op.into();
-        let types: smallvec::SmallVec<[&Type; 3]> = inputs.iter().map(|t| t.ty()).collect();
-        let ty = match op.operation().infer(&types) {
-            Ok(ty) => ty,
+        let kinds: SmallVec<[&Kind; 3]> = inputs.iter().map(|t| &*t.node.kind).collect();
+        let kind = match Kind::of(op.into(), &kinds) {
+            Ok(kind) => kind,
             Err(e) => panic!("{e}"),
         };
         let off = node::grad_is_off();
-        let requires_grad = !off && inputs.iter().any(|t| t.node().requires_grad);
-        let inputs = inputs.iter().map(|t| t.node().clone()).collect();
-        Tensor::hold(Node::pending(op, ty, inputs, requires_grad, off))
+        let requires_grad = !off && inputs.iter().any(|t| t.node.requires_grad);
+        let inputs = inputs.iter().map(|t| t.node.clone()).collect();
+        Tensor::hold(Node::pending(kind, inputs, requires_grad, off).shared())
     }
 
     /// Records a user's own operation.
@@ -88,7 +101,7 @@ impl Tensor {
     }
 
     pub(crate) fn ty(&self) -> &Type {
-        &self.node().ty
+        self.node.ty()
     }
 
     /// The sizes, outermost first.
@@ -124,7 +137,7 @@ impl Tensor {
 
     /// Whether gradients flow to or through the tensor.
     pub fn requires_grad(&self) -> bool {
-        self.node().requires_grad
+        self.node.requires_grad
     }
 
     /// The same value as a variable of its own: gradients flow to it and not beyond it.
@@ -145,15 +158,15 @@ impl Tensor {
     /// The value as a leaf for gradients, held by a node of its own: unlike an alias it costs no copy, and once this
     /// tensor is dropped the leaf is the only owner of its memory.
     pub(crate) fn into_leaf(self, requires_grad: bool) -> Tensor {
-        let _still = evaluate::hold_still();
-        Tensor::hold(self.node().leaf(requires_grad))
+        let leaf = self.node.leaf(requires_grad, &still::hold_still());
+        Tensor::hold(leaf.shared())
     }
 
     fn alias(&self, requires_grad: bool) -> Tensor {
-        let ty = self.ty().clone();
-        let op = meshwork_graph::ops::Reshape { shape: ty.shape.clone() };
-        let inputs = std::iter::once(self.node().clone()).collect();
-        Tensor::hold(Node::pending(op.into(), ty, inputs, requires_grad, true))
+        let op = meshwork_graph::ops::Reshape { shape: self.ty().shape.clone() };
+        let kind = Kind::of(op.into(), &[&self.node.kind]).unwrap_or_else(|e| unreachable!("the same shape: {e}"));
+        let inputs = std::iter::once(self.node.clone()).collect();
+        Tensor::hold(Node::pending(kind, inputs, requires_grad, true).shared())
     }
 
     /// A dimension given by a number that may count from the end.
@@ -167,8 +180,9 @@ impl Tensor {
 
     /// Hands this tensor and everything else that is pending over to the device, without waiting.
     pub fn eval(&self) {
-        if matches!(*self.node().state(), State::Pending(_)) {
-            evaluate(Some(self.node()));
+        let pending = self.node.is_pending(&still::hold_still());
+        if pending {
+            evaluate(Some(&self.node));
         }
     }
 }

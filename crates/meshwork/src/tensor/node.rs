@@ -1,11 +1,13 @@
 //! Recorded values: the nodes behind tensors.
 
+use super::kind::Kind;
+use super::still::{Guarded, Still};
 use meshwork_graph::{Op, Type};
 use meshwork_runtime::Value;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 /// Operands of a recorded node.
 pub(crate) type Inputs = SmallVec<[Arc<Node>; 3]>;
@@ -14,19 +16,20 @@ pub(crate) type Inputs = SmallVec<[Arc<Node>; 3]>;
 pub(crate) struct Node {
     /// Position in the order of recording, over all threads.
     pub id: u64,
-    /// How the value is computed; an input once it has been.
-    pub op: Op,
-    /// Its type.
-    pub ty: Type,
+    /// How the value is computed, and its type.
+    pub kind: Arc<Kind>,
+    /// Tensors that hold it: its value is wanted while there are any.
+    holders: AtomicU32,
     /// Whether gradients flow to or through it, so that its history outlives an early read.
     pub requires_grad: bool,
     /// Gradients do not flow from it into its operands.
     pub boundary: bool,
     /// A gradient has been taken through it: its history need not outlive the next run.
     pub released: AtomicBool,
-    /// Tensors that hold it (clones of one count once): its value is wanted while there are any.
-    pub holders: AtomicUsize,
-    state: Mutex<State>,
+    /// The walk that met it last, and the number that it got there: walks need no table of the nodes that they met.
+    walk: AtomicU64,
+    place: AtomicU32,
+    state: Guarded<State>,
 }
 
 /// How far a value has come.
@@ -55,70 +58,146 @@ thread_local! {
     /// Pending nodes that tensors of this thread have held.
     static PENDING: RefCell<Pending> = const { RefCell::new(Pending { nodes: Vec::new(), prune_at: 256 }) };
     static NO_GRAD: Cell<bool> = const { Cell::new(false) };
+    /// Nodes of earlier runs that nobody refers to: a step needs as many again.
+    static SPARE: RefCell<Vec<Arc<Node>>> = const { RefCell::new(Vec::new()) };
 }
+
+/// Most nodes that a thread keeps for reuse.
+const MAX_SPARE: usize = 1024;
 
 struct Pending {
     nodes: Vec<Weak<Node>>,
     prune_at: usize,
 }
 
+/// Positions in the order of recording for this many nodes; the first of them.
+pub(crate) fn next_ids(count: usize) -> u64 {
+    NEXT.fetch_add(count as u64, Ordering::Relaxed)
+}
+
 impl Node {
     /// Records an operation.
-    pub fn pending(op: Op, ty: Type, inputs: Inputs, requires_grad: bool, boundary: bool) -> Arc<Node> {
-        Self::new(op, ty, requires_grad, boundary, State::Pending(inputs))
+    pub fn pending(kind: Arc<Kind>, inputs: Inputs, requires_grad: bool, boundary: bool) -> Node {
+        Self::new(next_ids(1), kind, requires_grad, boundary, State::Pending(inputs))
     }
 
     /// A value that is there already.
-    pub fn ready(ty: Type, content: Content) -> Arc<Node> {
-        let op = meshwork_graph::ops::Input { ty: ty.clone() }.into();
-        Self::new(op, ty, false, false, State::Ready { content, history: Inputs::new() })
+    pub fn ready(ty: Type, content: Content) -> Node {
+        let input: Op = meshwork_graph::ops::Input { ty }.into();
+        let kind = Kind::of(input, &[]).unwrap_or_else(|e| unreachable!("an input has any type: {e}"));
+        Self::new(next_ids(1), kind, false, false, State::Ready { content, history: Inputs::new() })
     }
 
-    fn new(op: Op, ty: Type, requires_grad: bool, boundary: bool, state: State) -> Arc<Node> {
-        let requires_grad = requires_grad && ty.dtype.is_float();
-        Arc::new(Node {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
-            op,
-            ty,
-            requires_grad,
+    pub fn new(id: u64, kind: Arc<Kind>, requires_grad: bool, boundary: bool, state: State) -> Node {
+        Node {
+            id,
+            requires_grad: requires_grad && kind.ty.dtype.is_float(),
+            kind,
+            holders: AtomicU32::new(0),
             boundary,
             released: AtomicBool::new(false),
-            holders: AtomicUsize::new(0),
-            state: Mutex::new(state),
-        })
+            walk: AtomicU64::new(0),
+            place: AtomicU32::new(0),
+            state: Guarded::new(state),
+        }
+    }
+
+    /// The node to be referred to, in memory of an earlier one if there is any.
+    pub fn shared(self) -> Arc<Node> {
+        let Some(mut spare) = SPARE.with_borrow_mut(Vec::pop) else { return Arc::new(self) };
+        match Arc::get_mut(&mut spare) {
+            Some(node) => *node = self,
+            None => spare = Arc::new(self),
+        }
+        spare
     }
 
     /// A node of the same value at which gradients stop.
-    pub fn leaf(&self, requires_grad: bool) -> Arc<Node> {
-        let state = match &*self.state() {
+    pub fn leaf(&self, requires_grad: bool, still: &Still) -> Node {
+        let state = match self.state(still) {
             State::Pending(inputs) => State::Pending(inputs.clone()),
             State::Ready { content, .. } => State::Ready { content: content.clone(), history: Inputs::new() },
             State::Gone => State::Gone,
         };
-        Self::new(self.op.clone(), self.ty.clone(), requires_grad, true, state)
+        Self::new(next_ids(1), self.kind.clone(), requires_grad, true, state)
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    pub fn ty(&self) -> &Type {
+        &self.kind.ty
+    }
+
+    pub fn state<'a>(&'a self, still: &'a Still) -> &'a State {
+        self.state.get(still)
+    }
+
+    /// Puts another state in the place of the old one.
+    pub fn replace(&self, state: State, still: &mut Still) -> State {
+        std::mem::replace(self.state.get_mut(still), state)
+    }
+
+    pub fn is_pending(&self, still: &Still) -> bool {
+        matches!(self.state(still), State::Pending(_))
+    }
+
+    /// The operands of a pending node.
+    pub fn operands<'a>(&'a self, still: &'a Still) -> Option<&'a [Arc<Node>]> {
+        match self.state(still) {
+            State::Pending(inputs) => Some(inputs),
+            _ => None,
+        }
+    }
+
+    /// One more tensor holds the node.
+    pub fn hold(&self) {
+        self.holders.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A tensor has let it go.
+    pub fn let_go(&self) {
+        self.holders.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub fn is_held(&self) -> bool {
         self.holders.load(Ordering::Relaxed) > 0
     }
 
+    /// Marks the node as met by a walk; false if the walk has met it before. Walks are made under the lock of
+    /// [`Still`], one at a time.
+    pub fn meet(&self, walk: u64) -> bool {
+        let first = !self.was_met(walk);
+        self.walk.store(walk, Ordering::Relaxed);
+        first
+    }
+
+    pub fn was_met(&self, walk: u64) -> bool {
+        self.walk.load(Ordering::Relaxed) == walk
+    }
+
+    /// The number that the last walk gave it.
+    pub fn place(&self) -> usize {
+        self.place.load(Ordering::Relaxed) as usize
+    }
+
+    pub fn set_place(&self, place: usize) {
+        self.place.store(place as u32, Ordering::Relaxed);
+    }
+
     /// Whether gradients could once flow through the node, and its operands were let go after a run.
-    pub fn history_was_freed(&self) -> bool {
-        let freed = matches!(&*self.state(), State::Ready { history, .. } if history.is_empty());
+    pub fn history_was_freed(&self, still: &Still) -> bool {
+        let freed = matches!(self.state(still), State::Ready { history, .. } if history.is_empty());
         freed && !self.boundary && self.released.load(Ordering::Relaxed)
     }
 
+    /// Whether it is a computed value whose operands are still there.
+    pub fn has_history(&self, still: &Still) -> bool {
+        matches!(self.state(still), State::Ready { history, .. } if !history.is_empty())
+    }
+
     /// Lets the operands of a computed value go.
-    pub fn forget_history(&self) {
-        let forgotten = match &mut *self.state() {
-            State::Ready { history, .. } => std::mem::take(history),
-            _ => Inputs::new(),
-        };
-        drop(forgotten);
+    pub fn forget_history(&self, still: &mut Still) {
+        if let State::Ready { history, .. } = self.state.get_mut(still) {
+            drop(std::mem::take(history));
+        }
     }
 
     /// Whether the node's operands must be there after a run, for gradients yet to be taken.
@@ -140,7 +219,7 @@ impl Drop for Node {
 }
 
 fn take_inputs(node: &mut Node) -> Inputs {
-    match node.state.get_mut().unwrap_or_else(|e| e.into_inner()) {
+    match node.state.own() {
         State::Pending(inputs) | State::Ready { history: inputs, .. } => std::mem::take(inputs),
         State::Gone => Inputs::new(),
     }
@@ -158,11 +237,23 @@ pub(crate) fn remember(node: &Arc<Node>) {
 }
 
 /// All pending nodes that tensors recorded by this thread hold; forgets them, since they are about to run.
-pub(crate) fn take_held() -> Vec<Arc<Node>> {
+pub(crate) fn take_held(still: &Still, into: &mut Vec<Arc<Node>>) {
     PENDING.with_borrow_mut(|pending| {
         let nodes = pending.nodes.drain(..).filter_map(|n| n.upgrade());
-        nodes.filter(|n| n.is_held() && matches!(*n.state(), State::Pending(_))).collect()
-    })
+        into.extend(nodes.filter(|n| n.is_held() && n.is_pending(still)));
+    });
+}
+
+/// Lets nodes go. The memory of those that are gone for everybody is used again.
+pub(crate) fn let_go(nodes: impl Iterator<Item = Arc<Node>>, still: &Still) {
+    SPARE.with_borrow_mut(|spare| {
+        for node in nodes {
+            let gone = matches!(node.state(still), State::Gone) && Arc::strong_count(&node) == 1;
+            if gone && Arc::weak_count(&node) == 0 && spare.len() < MAX_SPARE {
+                spare.push(node);
+            }
+        }
+    });
 }
 
 /// Whether gradients are switched off on this thread.

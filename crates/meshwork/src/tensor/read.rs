@@ -4,6 +4,7 @@ use super::Tensor;
 use super::convert::Element;
 use super::evaluate::GONE;
 use super::node::{Content, State};
+use super::still::hold_still;
 use meshwork_graph::DType;
 use std::fmt;
 
@@ -15,18 +16,18 @@ impl Tensor {
     #[track_caller]
     pub fn to_bytes(&self) -> Vec<u8> {
         self.eval();
-        let content = match &*self.node().state() {
+        let content = match self.node().state(&hold_still()) {
             State::Ready { content, .. } => content.clone(),
             _ => panic!("{GONE}"),
         };
         match content {
             Content::Scalar(bytes) => bytes[..self.dtype().size()].to_vec(),
             Content::Device(value) => {
-                if let Err(e) = value.ready.wait() {
+                if let Err(e) = value.ready().wait() {
                     panic!("{e}");
                 }
                 // SAFETY: the event is complete, and buffers that a tensor holds are never overwritten.
-                unsafe { value.buffer.contents() }.to_vec()
+                unsafe { value.buffer().contents() }.to_vec()
             }
         }
     }

@@ -69,3 +69,43 @@ fn another_shape_compiles_another_program() {
     assert_eq!(compile_count(), before + 1);
     assert!(Arc::ptr_eq(&program.expect("a program"), &last_program().expect("a program")));
 }
+
+/// What has been differentiated once is only recorded again; everything that the gradients depend on must count.
+#[test]
+fn gradients_of_similar_structures_are_told_apart() {
+    let _turn = turn();
+    let variable = |v: f64| Tensor::from_slice(&[v], &[1]).variable();
+    for round in 0..2 {
+        let (a, b) = (variable(2.0 + f64::from(round)), variable(5.0));
+        let (x, y) = (a.item(), b.item());
+        let by = |loss: Tensor, wrt: &[&Tensor]| -> Vec<f64> {
+            meshwork::grad(&loss.sum(..), wrt).iter().map(Tensor::item).collect()
+        };
+        assert_eq!(by(&a * &b, &[&a, &b]), [y, x]);
+        assert_eq!(by(&a * &b, &[&b, &a]), [x, y]);
+        assert_eq!(by(&a * &b, &[&b]), [x]);
+        assert_eq!(by(&a * &a, &[&a, &b]), [2.0 * x, 0.0]);
+        assert_eq!(by(&a - &b, &[&a, &b]), [1.0, -1.0]);
+        assert_eq!(by(&b - &a, &[&a, &b]), [-1.0, 1.0]);
+        assert_eq!(by(&a * b.detach(), &[&a]), [y]);
+    }
+}
+
+/// Which values are wanted is part of a program, and which inputs it may overwrite.
+#[test]
+fn equal_graphs_with_other_wishes_are_told_apart() {
+    let _turn = turn();
+    let x = Tensor::from_slice(&[1.0f32, 2.0], &[2]);
+    for _ in 0..2 {
+        let y = &x * 3.0;
+        let kept = &y + 1.0;
+        assert_eq!(kept.to_vec::<f32>(), [4.0, 7.0]);
+        assert_eq!(y.to_vec::<f32>(), [3.0, 6.0]);
+        let inner = (&x * 3.0) + 1.0;
+        assert_eq!(inner.to_vec::<f32>(), [4.0, 7.0]);
+        let temporary = Tensor::from_slice(&[1.0f32, 2.0], &[2]);
+        let last = (temporary * 3.0) + 1.0;
+        assert_eq!(last.to_vec::<f32>(), [4.0, 7.0]);
+        assert_eq!(x.to_vec::<f32>(), [1.0, 2.0]);
+    }
+}

@@ -72,3 +72,20 @@ fn a_whole_training_step_updates_in_place() {
     // Parameters, velocities and running statistics.
     assert_eq!(donated, 2 * net.parameters.len() + 2);
 }
+
+/// Whoever hands over faster than the device computes waits, before the results that nobody has yet fill the memory.
+#[test]
+fn few_runs_wait_for_the_device() {
+    let _turn = turn();
+    let device = Device::cpu(0).expect("the first device");
+    let x = Tensor::from_slice(&vec![0.5f32; 1 << 18], &[1 << 18]);
+    meshwork::synchronize();
+    device.reset_peak_memory();
+    let before = device.memory().allocated;
+    for _ in 0..60 {
+        x.tanh().eval();
+    }
+    meshwork::synchronize();
+    let results = (device.memory().peak - before) / (4 << 18);
+    assert!(results <= 8, "memory for {results} results");
+}

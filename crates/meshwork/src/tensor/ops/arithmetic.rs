@@ -76,6 +76,9 @@ impl Tensor {
     /// Two operands, broadcast and promoted.
     #[track_caller]
     pub(crate) fn binary(&self, op: BinaryOp, other: &Tensor) -> Tensor {
+        if self.ty() == other.ty() {
+            return Tensor::record(Element::Binary(op), &[self, other]);
+        }
         let dtype = self.dtype().promote(other.dtype());
         let Some(shape) = self.ty().shape.broadcast(&other.ty().shape) else {
             let op: Element = Element::Binary(op);
