@@ -65,3 +65,22 @@ pub fn fence() {
         std::arch::x86_64::_mm_sfence();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_arrives_wherever_it_lies() {
+        let from: Vec<u8> = (0..1000).map(|i| i as u8).collect();
+        let ahead = [Ahead { from: from.as_ptr(), lines: 1 }, Ahead { from: from.as_ptr(), lines: 4 }];
+        for (start, target, bytes) in [(0, 0, 1000), (1, 3, 700), (7, 64, 63), (0, 5, 0), (3, 1, 192)] {
+            let mut to = vec![0u8; 1100];
+            // SAFETY: both ranges lie in their memory.
+            unsafe { copy(from.as_ptr().add(start), to.as_mut_ptr().add(target), bytes, &ahead) };
+            fence();
+            assert_eq!(to[target..target + bytes], from[start..start + bytes]);
+            assert!(to[..target].iter().chain(&to[target + bytes..]).all(|&x| x == 0));
+        }
+    }
+}

@@ -123,7 +123,12 @@ impl Walk {
             unsafe {
                 let from = first.offset(position);
                 match stride {
-                    1 => copy_run(from, out, &convert),
+                    1 => {
+                        let from = std::slice::from_raw_parts(from, count);
+                        for (to, &x) in out.iter_mut().zip(from) {
+                            *to = convert(x);
+                        }
+                    }
                     0 => {
                         for to in out {
                             *to = convert(*from);
@@ -137,35 +142,6 @@ impl Walk {
                 }
             }
         });
-    }
-}
-
-/// Elements that are copied at once.
-const CHUNK: usize = 8;
-
-/// Copies elements that lie behind each other in chunks, of which the last one reaches back to the end: runs are often
-/// short.
-#[inline(always)]
-unsafe fn copy_run<T: Copy, A>(from: *const T, out: &mut [A], convert: &impl Fn(T) -> A) {
-    // SAFETY: the caller promises as many readable elements as `out` has, and chunks lie inside it.
-    unsafe {
-        let chunk = |out: &mut [A], at: usize| {
-            let x = from.add(at).cast::<[T; CHUNK]>().read();
-            for (to, x) in out[at..at + CHUNK].iter_mut().zip(x) {
-                *to = convert(x);
-            }
-        };
-        let count = out.len();
-        if count < CHUNK {
-            for (i, to) in out.iter_mut().enumerate() {
-                *to = convert(*from.add(i));
-            }
-            return;
-        }
-        for at in (0..count - CHUNK).step_by(CHUNK) {
-            chunk(out, at);
-        }
-        chunk(out, count - CHUNK);
     }
 }
 

@@ -30,6 +30,8 @@ const GATHER: usize = 1024;
 const LONG: usize = 256;
 /// Up to so many terms it pays to gather columns of outputs that do not lie behind each other.
 const SHORT: usize = 32;
+/// Rows of up to so many terms are reduced as a matrix.
+const MATRIX: usize = 4096;
 /// Bytes of one lane of columns that lie behind each other: long enough to read memory page by page, and all lanes of
 /// a tile fit into the second cache.
 const LANE_BYTES: usize = 8192;
@@ -71,7 +73,12 @@ impl Plan {
         let (outputs, apart) = kept.inner();
         let beside = apart == 1 && outputs >= 4 && !(along == 1 && count >= LANES);
         let short = terms.len() <= SHORT && outputs >= LANES;
-        let matrix = terms.is_dense() && kept.sizes.len() == 1 && apart == terms.len() as isize;
+        // Extrema cost more at the end of a row than in its lanes, and take the other ways.
+        let matrix = matches!(op.op, ReduceOp::Sum | ReduceOp::Prod)
+            && terms.is_dense()
+            && kept.sizes.len() == 1
+            && apart == terms.len() as isize
+            && terms.len() <= MATRIX;
         let way = match () {
             () if beside => Way::Columns,
             () if matrix => Way::Matrix,
