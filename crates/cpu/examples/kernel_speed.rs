@@ -46,7 +46,7 @@ fn peak(par: &Par, level: Level) -> f64 {
                     a: base,
                     a_step: rows as isize,
                     b: base.add(terms * rows),
-                    b_term: width,
+                    b_term: width as isize,
                     counter: base,
                     start: std::ptr::null(),
                     merge: std::ptr::null(),

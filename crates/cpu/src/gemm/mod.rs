@@ -13,7 +13,7 @@
 //!
 //! Products with few rows, which packing would slow down, read the right operand in place ([`strip`]).
 //!
-//! Operands lie anywhere ([`offsets`]) and are packed into panels ([`pack`]) or, on the left side, read in place.
+//! Operands lie anywhere ([`offsets`]) and are packed into panels ([`pack`]) or, where that costs less, read in place.
 
 pub mod block;
 pub mod drive;
