@@ -11,8 +11,8 @@ use std::ops::Range;
 /// Terms of a chunk, at most: a panel of them stays in the first-level cache.
 const DEPTH: usize = 512;
 
-/// Numbers of the left operand that stay in the second-level cache together.
-const LEFT: usize = 120 * DEPTH;
+/// Rows whose panels stay in the second-level cache together, and whose results are not too far apart.
+const ROWS: usize = 120;
 
 /// Columns up to which the left operand's panels are read in place: packing pays where they are read often.
 const REUSE: usize = 256;
@@ -177,14 +177,9 @@ unsafe fn offsets<'a>(arena: &mut Arena, len: usize) -> &'a mut [isize] {
     unsafe { std::slice::from_raw_parts_mut(room, len) }
 }
 
-/// Blocks of rows that stay in the second-level cache, about equal ones, each with all columns of tiles.
-fn tiles(
-    [rows, columns, terms]: [usize; 3],
-    height: usize,
-    width: usize,
-) -> impl Iterator<Item = (Range<usize>, usize)> {
-    let blocks = (rows * terms).div_ceil(LEFT).max(1);
-    let step = rows.div_ceil(height).div_ceil(blocks).max(1) * height;
+/// Blocks of rows that stay in the second-level cache, each with all columns of tiles.
+fn tiles(rows: usize, columns: usize, height: usize, width: usize) -> impl Iterator<Item = (Range<usize>, usize)> {
+    let step = (ROWS / height).max(1) * height;
     (0..rows)
         .step_by(step)
         .flat_map(move |row| (0..columns).step_by(width).map(move |column| (row..(row + step).min(rows), column)))
@@ -331,7 +326,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         };
 
         let mut merge = [std::ptr::null::<L::Real>(); usize::BITS as usize];
-        for (block, column) in tiles([row_count, column_count, length], height, width) {
+        for (block, column) in tiles(row_count, column_count, height, width) {
             let wide = width.min(column_count - column);
             let vectors = wide.div_ceil(kernels.lanes);
             let across = vectors * kernels.lanes;
