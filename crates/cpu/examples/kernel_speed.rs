@@ -1,6 +1,8 @@
 //! Speed of matrix products, convolutions and pools, in GFLOP/s and against the processor's peak as a chain of multiply-adds finds it.
 //!
-//! `cargo run --release -p meshwork-cpu --example kernel_speed [threads] [dot|conv|pool]`
+//! `cargo run --release -p meshwork-cpu --example kernel_speed [threads] [dot|price|conv|pool] [filter]`
+//!
+//! The filter is a part of a product's name, as in `1024×1024×`.
 
 use meshwork_cpu::{Context, Level, Operand, Output, Par, conv, dot, pool};
 use meshwork_graph::canonical::Blocking;
@@ -44,7 +46,7 @@ fn peak(par: &Par, level: Level) -> f64 {
                     a: base,
                     a_step: rows as isize,
                     b: base.add(terms * rows),
-                    b_term: width,
+                    b_term: width as isize,
                     counter: base,
                     start: std::ptr::null(),
                     merge: std::ptr::null(),
@@ -69,52 +71,131 @@ fn timed(bytes: usize, mut kernel: impl FnMut(&mut [u8])) -> f64 {
     best(|| kernel(scratch))
 }
 
-fn products(context: Context, peak: f64) {
-    let threads = context.par.threads();
-    for (m, n, k) in [
-        (1024, 1024, 1024),
-        (256, 128, 800),
-        (256, 10, 128),
-        (256, 800, 128),
-        (128, 800, 256),
-        (64, 64, 64),
-        (128, 128, 128),
-        (256, 256, 256),
-        (512, 512, 512),
-        (384, 384, 4096),
-        (4096, 64, 64),
-        (20000, 48, 300),
-        (32, 32, 20000),
-        (1, 1024, 1024),
-    ] {
-        for (turned, name) in ["NN", "TN", "NT", "TT"].into_iter().enumerate() {
-            let dense = |rows: usize, columns: usize, turned: bool| match turned {
-                false => Layout::contiguous(&Shape::new(&[rows, columns])),
-                true => Layout::contiguous(&Shape::new(&[columns, rows])).permute(&[1, 0]),
-            };
-            let (lhs, rhs) = (dense(m, k, turned & 1 != 0), dense(k, n, turned & 2 != 0));
-            let contract = |d| Dims::from_slice(&[d]);
-            let none = Dims::new();
-            let op = Dot {
-                lhs_batch: none.clone(),
-                rhs_batch: none,
-                lhs_contract: contract(1),
-                rhs_contract: contract(0),
-                blocking: Blocking::Features,
-            };
-            let (a, b) = (vec![0.5f32; m * k], vec![0.25f32; k * n]);
-            let (mut c, shape) = (vec![0.0f32; m * n], Shape::new(&[m, n]));
-            let bytes = dot::scratch(&op, DType::F32, &[&lhs, &rhs], threads);
-            // SAFETY: the layouts lie inside the vectors.
-            let inputs = unsafe {
-                [Operand::new(a.as_ptr().cast(), DType::F32, &lhs), Operand::new(b.as_ptr().cast(), DType::F32, &rhs)]
-            };
-            let time = timed(bytes, |scratch| dot::run(&op, &inputs, Output::of(&mut c, &shape), scratch, context));
-            let speed = (2 * m * n * k) as f64 / time * 1e-9;
-            print!("{name} {m}×{n}×{k}: {speed:.0} ({:.0} %)   ", speed / peak * 100.0);
+/// Products: rows, columns, terms, products of a batch.
+type Sizes = (usize, usize, usize, usize);
+
+/// Products with features as terms.
+const PRODUCTS: [Sizes; 27] = [
+    (64, 64, 64, 1),
+    (64, 64, 64, 64),
+    (128, 128, 128, 1),
+    (256, 256, 256, 1),
+    (512, 512, 512, 1),
+    (1024, 1024, 1024, 1),
+    (4000, 4000, 4000, 1),
+    (8192, 2048, 512, 1),
+    (4096, 4096, 9, 1),
+    (4096, 4096, 64, 1),
+    (384, 384, 4096, 1),
+    (4096, 64, 64, 1),
+    (20000, 48, 300, 1),
+    (256, 10, 128, 1),
+    (256, 128, 800, 1),
+    (256, 800, 128, 1),
+    (256, 256, 784, 1),
+    (32, 128, 800, 1),
+    (32, 800, 128, 1),
+    (32, 256, 784, 1),
+    (32, 32, 20000, 1),
+    (1, 1024, 1024, 1),
+    (1024, 1, 1024, 1),
+    (1, 4096, 4096, 1),
+    (4, 4096, 4096, 1),
+    (4096, 4, 4096, 1),
+    (1, 1, 1 << 20, 1),
+];
+
+/// Products whose terms are the samples of a batch: gradients of weights.
+const GRADIENTS: [Sizes; 8] = [
+    (128, 800, 256, 1),
+    (128, 800, 32, 1),
+    (256, 784, 256, 1),
+    (256, 784, 32, 1),
+    (10, 128, 256, 1),
+    (10, 128, 4096, 1),
+    (64, 64, 65536, 1),
+    (512, 64, 100_000, 1),
+];
+
+/// How the operands of a product lie in memory.
+const TURNS: [&str; 4] = ["NN", "TN", "NT", "TT"];
+
+/// The best times of one product under each of `blockings`, whose runs take turns.
+fn product((m, n, k, count): Sizes, turn: usize, blockings: &[Blocking], context: Context) -> Vec<f64> {
+    let dense = |rows: usize, columns: usize, turned: bool| match turned {
+        false => Layout::contiguous(&Shape::new(&[count, rows, columns])),
+        true => Layout::contiguous(&Shape::new(&[count, columns, rows])).permute(&[0, 2, 1]),
+    };
+    let (lhs, rhs) = (dense(m, k, turn & 1 != 0), dense(k, n, turn & 2 != 0));
+    let dims = |d| Dims::from_slice(&[d]);
+    let (a, b) = (vec![0.5f32; count * m * k], vec![0.25f32; count * k * n]);
+    let (mut c, shape) = (vec![0.0f32; count * m * n], Shape::new(&[count, m, n]));
+    // SAFETY: the layouts lie inside the vectors.
+    let inputs = unsafe {
+        [Operand::new(a.as_ptr().cast(), DType::F32, &lhs), Operand::new(b.as_ptr().cast(), DType::F32, &rhs)]
+    };
+    let mut runs: Vec<(Dot, Vec<Line>, f64)> = blockings
+        .iter()
+        .map(|&blocking| {
+            let op =
+                Dot { lhs_batch: dims(0), rhs_batch: dims(0), lhs_contract: dims(2), rhs_contract: dims(1), blocking };
+            let bytes = dot::scratch(&op, DType::F32, &[&lhs, &rhs], context.par.threads());
+            (op, vec![Line([0; 64]); bytes.div_ceil(64)], f64::INFINITY)
+        })
+        .collect();
+    let begin = Instant::now();
+    while begin.elapsed().as_secs_f64() < 0.2 * runs.len() as f64 {
+        for (op, lines, best) in &mut runs {
+            // SAFETY: the lines are plain bytes.
+            let scratch = unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * 64) };
+            for _ in 0..3 {
+                let start = Instant::now();
+                dot::run(op, &inputs, Output::of(&mut c, &shape), scratch, context);
+                *best = best.min(start.elapsed().as_secs_f64());
+            }
         }
-        println!();
     }
+    runs.iter().map(|run| run.2).collect()
+}
+
+/// A line of a table for each product whose name has `filter` in it: the name and one field for each way the operands
+/// lie.
+fn for_products(filter: &str, field: impl Fn(Sizes, usize, Blocking) -> String) {
+    let sums = [(Blocking::Features, &PRODUCTS[..]), (Blocking::Samples, &GRADIENTS[..])];
+    for (blocking, list) in sums {
+        for &(m, n, k, count) in list {
+            let batch = if count > 1 { format!("{count} of ") } else { String::new() };
+            let name = format!("{batch}{m}×{n}×{k}");
+            if !name.contains(filter) {
+                continue;
+            }
+            print!("{name:22}");
+            for (turn, name) in TURNS.iter().enumerate() {
+                print!("{name} {:17}", field((m, n, k, count), turn, blocking));
+            }
+            println!();
+        }
+    }
+}
+
+fn speed((m, n, k, count): Sizes, time: f64) -> f64 {
+    (2 * count * m * n * k) as f64 / time * 1e-9
+}
+
+fn products(filter: &str, context: Context, peak: f64) {
+    for_products(filter, |sizes, turn, blocking| {
+        let speed = speed(sizes, product(sizes, turn, &[blocking], context)[0]);
+        format!("{speed:.0} ({:.0} %)", speed / peak * 100.0)
+    });
+}
+
+/// What the canonical order costs: beside it, the same kernels with all terms of a sum in one block.
+fn price(filter: &str, context: Context) {
+    for_products(filter, |sizes, turn, blocking| {
+        let times = product(sizes, turn, &[blocking, Blocking::Every(sizes.2)], context);
+        let [canonical, free] = [0, 1].map(|i| speed(sizes, times[i]));
+        format!("{canonical:.0}/{free:.0} {:+.1} %", (times[0] / times[1] - 1.0) * 100.0)
+    });
 }
 
 /// Convolutions: name, x, w, stride, padding.
@@ -212,13 +293,17 @@ fn pools(context: Context) {
 fn main() {
     let threads = std::env::args().nth(1).map_or(2, |t| t.parse().expect("a number of threads"));
     let which = std::env::args().nth(2);
+    let filter = std::env::args().nth(3).unwrap_or_default();
     let wanted = |name: &str| which.as_deref().is_none_or(|w| w == name);
     let (par, level) = (Par::new(threads), Level::current());
     let context = Context { par: &par, level };
     let peak = peak(&par, level);
     println!("{} on {threads} threads, peak {peak:.0} GFLOP/s", level.name());
     if wanted("dot") {
-        products(context, peak);
+        products(&filter, context, peak);
+    }
+    if which.as_deref() == Some("price") {
+        price(&filter, context);
     }
     if wanted("conv") {
         convolutions(context, peak);

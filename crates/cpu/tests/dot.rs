@@ -115,6 +115,25 @@ fn matrices_of_many_blocks() {
 }
 
 #[test]
+fn few_rows_by_many_columns() {
+    for (m, n, k) in
+        [(1, 512, 5), (2, 517, 33), (3, 700, 130), (4, 1029, 300), (1, 2500, 97), (600, 2, 70), (530, 4, 260)]
+    {
+        matrices::<f32>(m, n, k, Blocking::Features);
+        matrices::<f32>(m, n, k, Blocking::Samples);
+    }
+    matrices::<f64>(3, 530, 130, Blocking::Features);
+    matrices::<half::f16>(2, 530, 40, Blocking::Features);
+}
+
+#[test]
+fn tiles_of_every_height() {
+    for m in [20, 21, 22, 23, 24, 25] {
+        matrices::<f32>(m, 37, 70, Blocking::Samples);
+    }
+}
+
+#[test]
 fn large_matrices_in_many_tasks() {
     matrices::<f32>(130, 210, 70, Blocking::Features);
     matrices::<f32>(250, 530, 33, Blocking::Features);

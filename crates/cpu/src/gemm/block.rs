@@ -11,8 +11,19 @@ use std::ops::Range;
 /// Terms of a chunk, at most: a panel of them stays in the first-level cache.
 const DEPTH: usize = 512;
 
-/// Rows whose panels stay in the second-level cache together.
+/// Rows whose panels stay in the second-level cache together, and whose results are not too far apart.
 const ROWS: usize = 120;
+
+/// Columns up to which the left operand's panels are read in place: packing pays where they are read often.
+const REUSE: usize = 256;
+
+/// Rows up to which the right operand's panels are read in place, if a panel takes little of the first-level cache.
+const FEW: usize = 32;
+/// Terms of such a panel, at most.
+const SHALLOW: usize = 256;
+
+/// Lines of a cache that are so many elements apart displace each other.
+const CONFLICT: usize = 512;
 
 /// How the terms are cut into chunks, whose panels are packed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,6 +185,12 @@ fn tiles(rows: usize, columns: usize, height: usize, width: usize) -> impl Itera
         .flat_map(move |row| (0..columns).step_by(width).map(move |column| (row..(row + step).min(rows), column)))
 }
 
+/// Whether panels whose terms are `step` elements apart may be read where they lie: not if they would drive each other
+/// out of the first-level cache.
+fn readable(step: isize) -> bool {
+    !step.unsigned_abs().is_multiple_of(CONFLICT)
+}
+
 /// Computes the sums over `terms` (which begin at a block) for `rows` × `columns`.
 ///
 /// # Safety
@@ -228,8 +245,25 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         let first = terms.start + start;
         let (left_terms, right_terms) = (&mut left_terms[..length], &mut right_terms[..length]);
         product.right_side.terms.fill(first, right_terms);
-        // SAFETY: rooms of this call, operands of the caller.
-        unsafe { pack(level, right(first..first + length), right_lines, right_terms, width, right_room) };
+        let data = right(first..first + length);
+        let beside = match (evenly(right_lines), evenly(right_terms)) {
+            (Some(1), Some(step))
+                if same::<R, R::Real>() && row_count <= FEW && length <= SHALLOW && readable(step) =>
+            {
+                column_count.is_multiple_of(kernels.lanes).then_some(step)
+            }
+            _ => None,
+        };
+        // The first panel of the right side, the distance of the panels' columns and that of their terms.
+        let (right_panels, right_column, right_term) = match beside {
+            // SAFETY: the first element.
+            Some(step) => (unsafe { data.offset(right_lines[0] + right_terms[0]).cast() }, 1, step),
+            None => {
+                // SAFETY: rooms of this call, operands of the caller.
+                unsafe { pack(level, data, right_lines, right_terms, width, right_room) };
+                (right_room.cast_const(), length, width as isize)
+            }
+        };
         let panels = match product.left {
             Left::Panels(data) => Panels {
                 // SAFETY: term `first` of the panels, the first of which has row `rows.start`.
@@ -248,6 +282,15 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         step: row,
                         access: Access::Rows,
                     },
+                    (Some(1), Some(step)) if same::<L, L::Real>() && column_count <= REUSE && readable(step) => {
+                        Panels {
+                            // SAFETY: the first element.
+                            data: unsafe { data.offset(left_lines[0] + left_terms[0]).cast() },
+                            panel: height as isize,
+                            step,
+                            access: Access::Panel,
+                        }
+                    }
                     _ => {
                         // SAFETY: as for the right side.
                         unsafe { pack(level, data, left_lines, left_terms, height, left_room) };
@@ -317,8 +360,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         block: chunks.block,
                         a: panels.data.offset((row / height) as isize * panels.panel),
                         a_step: panels.step,
-                        b: right_room.add(column * length),
-                        b_term: width,
+                        b: right_panels.add(column * right_column),
+                        b_term: right_term,
                         counter,
                         start: if begins { std::ptr::null() } else { tile(carry) },
                         merge: merge.as_ptr(),

@@ -4,7 +4,7 @@ use super::block::{Bounds, Chunks, Left, Product, compute};
 use super::kernel::Kernels;
 use super::real::{Element, Real};
 use super::scratch::{Arena, room};
-use super::{Offsets, Place, Side, Size};
+use super::{Offsets, Place, Side, Size, strip};
 use crate::Context;
 use crate::operand::Shared;
 use crate::par::Par;
@@ -18,6 +18,8 @@ const ROWS: usize = 768;
 const COLUMNS: usize = 512;
 /// Terms that a task must at least have for the terms to be cut.
 const TERMS: usize = 1024;
+/// Terms of a short block, at most.
+const SHORT: usize = 32;
 
 /// Where the right operands of a batch come from: memory, or scratch memory that they are first put in.
 pub trait Source<R>: Sync {
@@ -102,7 +104,7 @@ struct Plan {
 
 impl Plan {
     fn new<T: Real>(kernels: &Kernels<T>, size: Size, products: usize, threads: usize) -> Self {
-        let height = height(kernels, size.rows);
+        let height = height_of(kernels, &size);
         let width = kernels.columns();
         let tiles = [size.rows.div_ceil(height), size.columns.div_ceil(width)];
         let blocks = size.terms.div_ceil(size.block);
@@ -181,9 +183,19 @@ pub fn height<T>(kernels: &Kernels<T>, rows: usize) -> usize {
     (most - most / 3..=most).min_by_key(|&h| (cost(h), most - h)).expect("a height")
 }
 
+/// As [`height`], but for the blocks of a product: the sums of short blocks leave the registers often, which lower
+/// tiles hide better.
+fn height_of<T>(kernels: &Kernels<T>, size: &Size) -> usize {
+    let most = kernels.rows();
+    if size.rows > most && size.block <= SHORT && size.block < size.terms {
+        return most - most / 3;
+    }
+    height(kernels, size.rows)
+}
+
 /// Cycles that a level's kernels need for a product, about; what packing and storing add is guessed.
 fn cycles<T: Real>(kernels: &Kernels<T>, size: &Size, left: &Side, right: &Side, place: &Place) -> f64 {
-    let height = height(kernels, size.rows);
+    let height = height_of(kernels, size);
     let rest = size.rows % height;
     let high = size.rows / height * height.max(kernels.floor) + if rest > 0 { rest.max(kernels.floor) } else { 0 };
     let wide = size.columns.next_multiple_of(kernels.lanes);
@@ -212,8 +224,11 @@ fn turn(size: &Size) -> Size {
 
 /// Bytes of scratch memory for [`multiply`] at any level.
 pub fn scratch_bytes<T: Real>(size: Size, products: usize, threads: usize) -> usize {
-    let none = |_: &Bounds| 0;
-    staged_bytes::<T>(size, products, threads, &none).max(staged_bytes::<T>(turn(&size), products, threads, &none))
+    let bytes = |size: Size| {
+        let staged = staged_bytes::<T>(size, products, threads, &|_| 0);
+        staged.max(strip::scratch_bytes::<T>(&size, threads))
+    };
+    bytes(size).max(bytes(turn(&size)))
 }
 
 /// Bytes of scratch memory for [`multiply_staged`] at any level; `source` gives those of the source for a task.
@@ -256,23 +271,29 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
     arena: Arena,
     context: Context,
 ) {
+    let place = Place { rows: batch.place.columns.clone(), columns: batch.place.rows.clone() };
+    let other = Batch {
+        size: turn(&batch.size),
+        left: right,
+        left_side: batch.right_side,
+        right_side: batch.left_side,
+        place: &place,
+        lefts: rights,
+        ..*batch
+    };
     let kernels = S::Real::kernels(context.level);
-    if turned(&kernels, &batch.size, batch.left_side, batch.right_side, batch.place) {
-        let place = Place { rows: batch.place.columns.clone(), columns: batch.place.rows.clone() };
-        let turned = Batch {
-            size: turn(&batch.size),
-            left: right,
-            left_side: batch.right_side,
-            right_side: batch.left_side,
-            place: &place,
-            lefts: rights,
-            ..*batch
-        };
-        // SAFETY: the caller's promise.
-        unsafe { multiply_staged(&turned, &Memory { data: batch.left, products: batch.lefts }, arena, context) };
-    } else {
-        // SAFETY: the caller's promise.
-        unsafe { multiply_staged(batch, &Memory { data: right, products: rights }, arena, context) };
+    // SAFETY: the caller's promise.
+    unsafe {
+        let done = strip::multiply(batch, right, rights, arena, context)
+            || strip::multiply(&other, batch.left, batch.lefts, arena, context);
+        if done {
+            return;
+        }
+        if turned(&kernels, &batch.size, batch.left_side, batch.right_side, batch.place) {
+            multiply_staged(&other, &Memory { data: batch.left, products: batch.lefts }, arena, context);
+        } else {
+            multiply_staged(batch, &Memory { data: right, products: rights }, arena, context);
+        }
     }
 }
 

@@ -11,7 +11,9 @@
 //! - **tasks** ([`drive`]) take ranges of rows and columns, and, where outputs are few, aligned runs of 2^p blocks,
 //!   whose roots are merged by the same tree at the end.
 //!
-//! Operands lie anywhere ([`offsets`]) and are packed into panels ([`pack`]) or, on the left side, read in place.
+//! Products with few rows, which packing would slow down, read the right operand in place ([`strip`]).
+//!
+//! Operands lie anywhere ([`offsets`]) and are packed into panels ([`pack`]) or, where that costs less, read in place.
 
 pub mod block;
 pub mod drive;
@@ -22,6 +24,7 @@ pub mod pack;
 mod pack_x86;
 pub mod real;
 pub mod scratch;
+mod strip;
 
 pub use drive::{multiply, scratch_bytes};
 pub use offsets::Offsets;

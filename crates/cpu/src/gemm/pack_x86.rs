@@ -58,7 +58,7 @@ pub unsafe fn pack(data: *const f32, rows: &[isize], terms: &[isize], width: usi
             let mut firsts = [0; GROUP];
             (0..dense).for_each(|i| firsts[i] = rows[(p + i) * width]);
             // SAFETY: the caller's promise.
-            unsafe { by_rows(data, &firsts[..dense], terms, width, out) };
+            unsafe { by_rows(data, &firsts[..dense], terms, width, limit, out) };
             p += dense;
             continue;
         }
@@ -90,10 +90,34 @@ fn is_dense(panel: &[isize], width: usize) -> bool {
 /// # Safety
 /// As for [`pack`].
 #[target_feature(enable = "avx2,fma")]
-unsafe fn by_rows(data: *const f32, firsts: &[isize], terms: &[isize], width: usize, out: *mut f32) {
+unsafe fn by_rows(data: *const f32, firsts: &[isize], terms: &[isize], width: usize, limit: isize, out: *mut f32) {
     let distance = width * terms.len();
-    // SAFETY: the caller's promise; vectors overlap so that they end with the row.
+    let reach = firsts.iter().max().map_or(0, |first| first + 8);
+    let narrow = width < 8;
+    // SAFETY: the caller's promise; vectors overlap so that they end with the row, or end before `limit` and are
+    // overwritten by the next term, which is not another panel's.
     unsafe {
+        let (last, terms) = match terms.split_last() {
+            Some((last, others)) if narrow => {
+                for (k, &term) in others.iter().enumerate() {
+                    let mut to = out.add(k * width);
+                    let whole = term + reach <= limit;
+                    for &first in firsts {
+                        let from = data.offset(first + term);
+                        if whole {
+                            _mm256_storeu_ps(to, _mm256_loadu_ps(from));
+                        } else {
+                            _mm_storeu_ps(to, _mm_loadu_ps(from));
+                            _mm_storeu_ps(to.add(width - 4), _mm_loadu_ps(from.add(width - 4)));
+                        }
+                        to = to.add(distance);
+                    }
+                }
+                (others.len(), std::slice::from_ref(last))
+            }
+            _ => (0, terms),
+        };
+        let out = out.add(last * width);
         for (k, &term) in terms.iter().enumerate() {
             let mut to = out.add(k * width);
             for &first in firsts {

@@ -29,7 +29,7 @@ pub struct Call<T> {
     /// The panel of the right side.
     pub b: *const T,
     /// Distance between the terms of the right side.
-    pub b_term: usize,
+    pub b_term: isize,
     /// Room for [`COUNTER`] tiles.
     pub counter: *mut T,
     /// The tile that the first chain continues, or null: it begins at +0.
@@ -122,7 +122,7 @@ macro_rules! microkernel {
                             }
                         }
                         a = a.offset(a_term);
-                        b = b.add(b_term);
+                        b = b.offset(b_term);
                     };
                 }
                 loop {
