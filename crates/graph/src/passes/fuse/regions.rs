@@ -15,6 +15,15 @@ const MAX_RESULTS: usize = 8;
 /// A region may compute a result so many heavy kernels before it is needed, but not earlier: it would occupy memory.
 const EARLY: usize = 4;
 
+/// Nodes that run together.
+pub(super) struct Region {
+    pub space: Space,
+    /// Ascending.
+    pub members: Vec<NodeId>,
+    /// Number of the heavy kernel before which a result is needed.
+    due: usize,
+}
+
 /// How a member of a region reads an operand.
 pub(super) struct Read {
     /// The value itself, with views between rows and their elements taken away.
@@ -39,7 +48,7 @@ impl Region {
         }
     }
 
-    /// The operand of a member that it does not read: zeros into which it scatters.
+    /// The operands that a member reads: all but the zeros into which it scatters.
     pub fn reads(graph: &Graph, member: NodeId) -> &[NodeId] {
         let node = graph.node(member);
         if let Op::ScatterAdd(_) = node.op { &node.inputs[1..] } else { &node.inputs }
@@ -51,8 +60,8 @@ impl Region {
     }
 }
 
-/// A partition of the live elementwise nodes and the reductions of rows such that the regions, each taken as one node, still form a graph
-/// without cycles.
+/// A partition of the live elementwise nodes, and of the reductions of rows and the like beside them, such that the
+/// regions, each taken as one node, still form a graph without cycles.
 pub(super) struct Regions<'a> {
     graph: &'a Graph,
     pub live: Vec<bool>,
@@ -61,14 +70,6 @@ pub(super) struct Regions<'a> {
     /// For every node the region it is in.
     region: Vec<Option<usize>>,
     regions: Vec<Region>,
-}
-
-pub(super) struct Region {
-    pub space: Space,
-    /// Ascending.
-    pub members: Vec<NodeId>,
-    /// Number of the heavy kernel before which a result is needed.
-    due: usize,
 }
 
 impl<'a> Regions<'a> {
