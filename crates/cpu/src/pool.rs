@@ -11,10 +11,10 @@ pub mod max;
 mod spans;
 
 use crate::Context;
+use crate::gemm::Element;
 use crate::gemm::drive::with_slots;
 use crate::gemm::real::same;
 use crate::gemm::scratch::{Arena, room};
-use crate::gemm::Element;
 use crate::operand::Shared;
 use meshwork_graph::Shape;
 use spans::Plane;

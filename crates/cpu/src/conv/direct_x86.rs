@@ -2,7 +2,7 @@
 //!
 //! - [`forward`], for few input channels: tiles of outputs × two vectors of neighbouring positions. Every vector lies
 //!   in one row of positions; the last one of a row overlaps the one before.
-//! - [`weight`]: tiles of (channel, tap) × vectors of outputs. The output's gradient is packed with the outputs side
+//! - [`weight`], for small kernels: tiles of (channel, tap) × vectors of outputs. The output's gradient is packed with the outputs side
 //!   by side, elements of the image are broadcast. Every block of samples is a task of its own.
 
 use super::images::Images;
@@ -194,13 +194,17 @@ pub unsafe fn forward(
     });
 }
 
-/// Whether [`weight`] is the better way at levels that can run it: there are blocks for all threads, and vectors of
-/// outputs are filled.
+/// Elements of a kernel up to which [`weight`] was measured to be faster than a product.
+const KERNEL: usize = 2 * LANES;
+
+/// Whether [`weight`] is the better way at levels that can run it: the kernel is small, there are blocks for all
+/// threads, and vectors of outputs are filled.
 pub fn suits_weight(u: &Unfolded, threads: usize) -> bool {
     let (outputs, blocks) = (u.window.outputs, u.size.terms.div_ceil(u.size.block));
     let balanced = blocks.is_multiple_of(threads) || blocks >= 8 * threads;
     let partial = blocks * u.size.columns * outputs.next_multiple_of(LANES);
     u.size.terms * u.size.columns * outputs > 0
+        && u.size.columns <= KERNEL
         && balanced
         && partial <= PARTIAL
         && 5 * outputs >= 4 * outputs.next_multiple_of(LANES)
