@@ -10,14 +10,19 @@
 //!
 //! Inside a block a sum is one chain of fused multiply-adds beginning at +0; blocks are combined by the tree of
 //! adjacent pairs. f16 and bf16 are widened to f32 and rounded once, at the end. The input is never unfolded
-//! in memory: panels are packed straight from images of a few samples (`conv/window.rs`).
+//! in memory: panels are packed straight from images of a few samples (`conv/window.rs`), or microkernels read the images
+//! themselves (`conv/direct_x86.rs`).
 
+#[cfg(target_arch = "x86_64")]
+mod direct_x86;
 mod images;
 pub mod input;
 mod window;
 
 use crate::Context;
 use crate::gemm::drive::{Batch, Source, multiply_staged, staged_bytes};
+#[cfg(target_arch = "x86_64")]
+use crate::gemm::real::same;
 use crate::gemm::scratch::Arena;
 use crate::gemm::{Element, Offsets, Place, Side, Size};
 use crate::operand::{Operand, Output};
@@ -115,11 +120,55 @@ impl Unfolded {
 
     fn scratch<S: Element>(&self, threads: usize) -> usize {
         let images = Images::<S> { window: &self.window, data: std::ptr::null(), along: self.along };
-        staged_bytes::<S::Real>(self.size, self.window.groups, threads, &|bounds| images.bytes(bounds))
+        let bytes = staged_bytes::<S::Real>(self.size, self.window.groups, threads, &|bounds| images.bytes(bounds));
+        #[cfg(target_arch = "x86_64")]
+        if same::<S, f32>() {
+            let images = Images::<f32> { window: &self.window, data: std::ptr::null(), along: self.along };
+            return bytes.max(match self.along {
+                Along::Columns if direct_x86::suits_forward(&self.window) => {
+                    direct_x86::forward_bytes(&images, threads)
+                }
+                Along::Terms if direct_x86::suits_weight(self, threads) => {
+                    direct_x86::weight_bytes(self, &images, threads)
+                }
+                _ => 0,
+            });
+        }
+        bytes
+    }
+
+    /// Computes the products of `left` and the images of `x` without packing the images, where that is better;
+    /// says whether it did.
+    #[cfg(target_arch = "x86_64")]
+    fn direct<S: Element>(
+        &self,
+        left: Operand,
+        x: Operand,
+        output: &mut Output,
+        scratch: &mut [u8],
+        context: Context,
+    ) -> bool {
+        if !same::<S, f32>() || !direct_x86::runs(context.level) {
+            return false;
+        }
+        let run = match self.along {
+            Along::Columns if direct_x86::suits_forward(&self.window) => direct_x86::forward as direct_x86::Run,
+            Along::Terms if direct_x86::suits_weight(self, context.par.threads()) => direct_x86::weight,
+            _ => return false,
+        };
+        let images = Images::<f32> { window: &self.window, data: x.slice().as_ptr(), along: self.along };
+        let (left, out) = (left.slice().as_ptr(), output.first());
+        // SAFETY: as in `run`.
+        unsafe { run(self, &images, left, out, Arena::new(scratch), context) };
+        true
     }
 
     /// Computes the products of `left` and the images of `x`.
     fn run<S: Element>(&self, left: Operand, x: Operand, mut output: Output, scratch: &mut [u8], context: Context) {
+        #[cfg(target_arch = "x86_64")]
+        if self.direct::<S>(left, x, &mut output, scratch, context) {
+            return;
+        }
         let images = Images::<S> { window: &self.window, data: x.slice::<S>().as_ptr(), along: self.along };
         let unfolded = self.window.unfolded(&self.window.image(), images.sample());
         let right_side = match self.along {

@@ -11,10 +11,10 @@ pub mod max;
 mod spans;
 
 use crate::Context;
+use crate::gemm::Element;
 use crate::gemm::drive::with_slots;
 use crate::gemm::real::same;
 use crate::gemm::scratch::{Arena, room};
-use crate::gemm::{Element, Real};
 use crate::operand::Shared;
 use meshwork_graph::Shape;
 use spans::Plane;
@@ -48,13 +48,13 @@ fn plane_bytes<S: Element>(size: &[usize], threads: usize) -> usize {
     if same::<S, S::Real>() { 0 } else { threads * room::<S::Real>(size.iter().product()) }
 }
 
-/// Calls `add(plane, numbers)` for every plane of a result, with numbers that are +0, and stores them.
+/// Calls `write(plane, numbers)` for every plane of a result, with numbers of no meaning, and stores what it writes.
 fn accumulate<S: Element>(
     out: &mut [S],
     plane: &Plane,
     scratch: &mut [u8],
     context: Context,
-    add: &(dyn Fn(usize, &mut [S::Real]) + Sync),
+    write: &(dyn Fn(usize, &mut [S::Real]) + Sync),
 ) {
     let size = plane.input_len();
     if size == 0 {
@@ -66,8 +66,7 @@ fn accumulate<S: Element>(
             for i in range {
                 // SAFETY: the plane belongs to this task, and its type is the one it is stored in.
                 let numbers = unsafe { Shared({ out }.0.cast::<S::Real>()).slice(i * size, size) };
-                numbers.fill(S::Real::ZERO);
-                add(i, numbers);
+                write(i, numbers);
             }
         });
     }
@@ -81,8 +80,7 @@ fn accumulate<S: Element>(
                 let numbers: *mut S::Real = rooms.slot(slot, bytes).take(size);
                 (std::slice::from_raw_parts_mut(numbers, size), { out }.slice(i * size, size))
             };
-            numbers.fill(S::Real::ZERO);
-            add(i, numbers);
+            write(i, numbers);
             out.iter_mut().zip(numbers).for_each(|(to, x)| *to = S::narrow(*x));
         }
     });

@@ -42,6 +42,15 @@ impl<S: Element> Images<'_, S> {
         if self.in_place() { w.groups * w.channels * image.plane() } else { w.channels * image.plane() }
     }
 
+    /// Bytes of scratch memory for the images of so many neighbouring (sample, position).
+    pub fn room(&self, most: usize) -> usize {
+        if self.in_place() {
+            return 0;
+        }
+        let samples = (most / self.window.positions() + 2).min(self.window.samples);
+        samples * self.sample() * size_of::<S::Real>()
+    }
+
     /// Copies the images of some channels of a sample's group.
     ///
     /// # Safety
@@ -93,15 +102,10 @@ impl<S: Element> Images<'_, S> {
 
 impl<S: Element> Source<S::Real> for Images<'_, S> {
     fn bytes(&self, bounds: &Bounds) -> usize {
-        if self.in_place() {
-            return 0;
-        }
-        let most = match self.along {
+        self.room(match self.along {
             Along::Columns => bounds.columns,
             Along::Terms => bounds.chunks.terms.min(bounds.terms),
-        };
-        let samples = (most / self.window.positions() + 2).min(self.window.samples);
-        samples * self.sample() * size_of::<S::Real>()
+        })
     }
 
     unsafe fn stage(

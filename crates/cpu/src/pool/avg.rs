@@ -91,17 +91,19 @@ pub mod gradient {
     fn share_out<S: Element>(plane: &Plane, dy: &[S], sums: &mut [S::Real]) {
         if plane.halves {
             let (width, half) = (plane.input[2], plane.spans[2].len());
-            for (rows, dy) in sums.chunks_exact_mut(2 * width).zip(dy.chunks_exact(half.max(1))) {
+            let written = plane.whole_rows() * width;
+            for (rows, dy) in sums[..written].chunks_exact_mut(2 * width).zip(dy.chunks_exact(half.max(1))) {
                 let (top, bottom) = rows.split_at_mut(width);
-                let (top, bottom) = (top.as_chunks_mut::<2>().0, bottom.as_chunks_mut::<2>().0);
-                for ((t, b), d) in top.iter_mut().zip(bottom).zip(dy) {
-                    let part = S::Real::ZERO + d.widen() / S::Real::count(4);
-                    *t = [part; 2];
-                    *b = [part; 2];
+                for (to, d) in top.as_chunks_mut::<2>().0.iter_mut().zip(dy) {
+                    *to = [S::Real::ZERO + d.widen() / S::Real::count(4); 2];
                 }
+                top[2 * half..].fill(S::Real::ZERO);
+                bottom.copy_from_slice(top);
             }
+            sums[written..].fill(S::Real::ZERO);
             return;
         }
+        sums.fill(S::Real::ZERO);
         plane.windows(|i, window| {
             let part = dy[i].widen() / count(window);
             plane.positions(window, |p| sums[p] = sums[p] + part);

@@ -120,10 +120,14 @@ pub mod gradient {
     fn scatter_to<S: Element>(plane: &Plane, x: &[S], dy: &[S], sums: &mut [S::Real]) {
         if plane.halves {
             let (width, half) = (plane.input[2], plane.spans[2].len());
+            let written = plane.whole_rows() * width;
+            sums[written..].fill(S::Real::ZERO);
             let rows = x.chunks_exact(2 * width).zip(dy.chunks_exact(half.max(1)));
-            for ((x, dy), sums) in rows.zip(sums.chunks_exact_mut(2 * width)) {
+            for ((x, dy), sums) in rows.zip(sums[..written].chunks_exact_mut(2 * width)) {
                 let (top, bottom) = x.split_at(width);
                 let (to_top, to_bottom) = sums.split_at_mut(width);
+                to_top[2 * half..].fill(S::Real::ZERO);
+                to_bottom[2 * half..].fill(S::Real::ZERO);
                 let from = top.as_chunks::<2>().0.iter().zip(bottom.as_chunks::<2>().0).zip(dy);
                 let to = to_top.as_chunks_mut::<2>().0.iter_mut().zip(to_bottom.as_chunks_mut::<2>().0);
                 for (((x, y), d), (t, b)) in from.zip(to) {
@@ -136,6 +140,7 @@ pub mod gradient {
             }
             return;
         }
+        sums.fill(S::Real::ZERO);
         plane.windows(|i, window| {
             if let Some(p) = first_maximum(plane, window, x) {
                 sums[p] = sums[p] + dy[i].widen();

@@ -40,12 +40,18 @@ impl Plane {
             matches!(window(d), Window::Fixed { kernel: 2, stride: 2, padding: 0, dilation: 1, ceil }
                 if !ceil || input[d].is_multiple_of(2))
         };
-        Plane { input, spans, halves: window(0) == ONE && half(1) && half(2) }
+        let pairs = input[0] == 1 || input[1].is_multiple_of(2);
+        Plane { input, spans, halves: window(0) == ONE && pairs && half(1) && half(2) }
     }
 
     /// Elements of the input.
     pub fn input_len(&self) -> usize {
         self.input.iter().product()
+    }
+
+    /// Rows of the input that have windows, where these are [`halves`](Self::halves).
+    pub fn whole_rows(&self) -> usize {
+        if self.spans[2].is_empty() { 0 } else { self.input[0] * 2 * self.spans[1].len() }
     }
 
     /// Number of windows.
