@@ -116,5 +116,6 @@ fn mistakes_panic_at_the_callers_line() {
 
     refused(&["3 elements do not make a tensor of shape [2, 2]"], || Tensor::from_slice(&[1.0f32, 2.0, 3.0], &[2, 2]));
     refused(&["8 bytes do not make a tensor f32[3]"], || Tensor::from_bytes(&[0; 8], DType::F32, &[3]));
+    refused(&["byte 2 is no bool: they are 0 or 1"], || Tensor::from_bytes(&[0, 1, 3], DType::Bool, &[3]));
     let _ = std::panic::take_hook();
 }

@@ -25,14 +25,16 @@ impl Tensor {
         Tensor::ready(ty, Content::Device(device.upload(bytes_of(values))))
     }
 
-    /// A tensor of raw elements in native byte order.
+    /// A tensor of raw elements in native byte order; those of bool are 0 or 1.
     ///
     /// # Panics
-    /// When the number of bytes is not that of the type.
+    /// When the number of bytes is not that of the type, or a bool is neither 0 nor 1.
     #[track_caller]
     pub fn from_bytes(bytes: &[u8], dtype: DType, shape: &[usize]) -> Tensor {
         let ty = Type::new(dtype, shape);
         assert_eq!(bytes.len(), ty.bytes(), "{} bytes do not make a tensor {ty}", bytes.len());
+        let wrong = bytes.iter().position(|&b| dtype == DType::Bool && b > 1);
+        assert!(wrong.is_none(), "byte {} is no bool: they are 0 or 1", wrong.unwrap_or_default());
         let device = Device::cpu(0).expect("the first device is always there");
         Tensor::ready(ty, Content::Device(device.upload(bytes)))
     }
