@@ -103,15 +103,19 @@ fn products(criterion: &mut Criterion) {
     }
 }
 
+/// Convolutions: name, x, w, stride, padding.
+type Layer = (&'static str, [usize; 4], [usize; 4], usize, usize);
+
+const LAYERS: [Layer; 4] = [
+    ("LeNet 1", [256, 1, 28, 28], [20, 1, 3, 3], 1, 0),
+    ("LeNet 2", [256, 20, 13, 13], [50, 20, 5, 5], 1, 0),
+    ("3x3", [16, 64, 32, 32], [64, 64, 3, 3], 1, 1),
+    ("7x7 stride 2", [4, 3, 112, 112], [64, 3, 7, 7], 2, 3),
+];
+
 fn convolutions(criterion: &mut Criterion) {
     let mut bench = Bench::new(criterion, "convolution");
-    let layers: [(&str, [usize; 4], [usize; 4], usize, usize); 4] = [
-        ("LeNet 1", [256, 1, 28, 28], [20, 1, 3, 3], 1, 0),
-        ("LeNet 2", [256, 20, 13, 13], [50, 20, 5, 5], 1, 0),
-        ("3x3", [16, 64, 32, 32], [64, 64, 3, 3], 1, 1),
-        ("7x7 stride 2", [4, 3, 112, 112], [64, 3, 7, 7], 2, 3),
-    ];
-    for (name, x, w, stride, padding) in layers {
+    for (name, x, w, stride, padding) in LAYERS {
         let s = |n: usize| Spatial::from_slice(&[n, n]);
         let geometry = ConvGeometry { stride: s(stride), padding: s(padding), dilation: s(1), groups: 1 };
         let space = geometry.output(&x[2..], &w[2..]).expect("a kernel that fits");
