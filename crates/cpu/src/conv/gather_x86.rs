@@ -114,9 +114,9 @@ impl Gather {
                     }
                 }
                 for (sum, plane) in sums.iter().zip(planes) {
-                    for j in 0..2 {
+                    for (&sum, start) in sum.iter().zip(pair.starts) {
                         // SAFETY: eight elements of the row.
-                        unsafe { _mm256_storeu_ps(plane.1.add(row * self.width + pair.starts[j]), sum[j]) };
+                        unsafe { _mm256_storeu_ps(plane.1.add(row * self.width + start), sum) };
                     }
                 }
             }
