@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p meshwork-cpu --example kernel_speed [threads] [dot|price|conv|pool] [filter]`
 //!
-//! The filter is a part of a product's name, as in `1024×1024×`.
+//! The filter is a part of a product's or convolution's name, as in `1024×1024×` or `LeNet 2 forward`.
 
 use meshwork_cpu::{Context, Level, Operand, Output, Par, conv, dot, pool};
 use meshwork_graph::canonical::Blocking;
@@ -211,9 +211,13 @@ const LAYERS: [Layer; 7] = [
     ("7×7 stride 2", [4, 3, 112, 112], [64, 3, 7, 7], 2, 3),
 ];
 
-fn convolutions(context: Context, peak: f64) {
+fn convolutions(filter: &str, context: Context, peak: f64) {
     let threads = context.par.threads();
     for (name, x, w, stride, padding) in LAYERS {
+        let wanted = |what: &str| format!("{name} {what}").contains(filter);
+        if !["forward", "input", "weight"].into_iter().any(wanted) {
+            continue;
+        }
         let s = |n: usize| Spatial::from_slice(&[n, n]);
         let geometry = ConvGeometry { stride: s(stride), padding: s(padding), dilation: s(1), groups: 1 };
         let mut y = Shape::new(&[x[0], w[0]]);
@@ -230,25 +234,37 @@ fn convolutions(context: Context, peak: f64) {
         print!("{name}: ");
         let forward = Conv(geometry.clone());
         let bytes = conv::forward::scratch(&forward, DType::F32, &[&xl, &wl], threads);
-        let time = timed(bytes, |scratch| {
-            let inputs = [Operand::of(&xd, &xl), Operand::of(&wd, &wl)];
-            conv::forward::run(&forward, &inputs, Output::of(&mut yd, &y), scratch, context);
-        });
-        report("forward", time);
+        if wanted("forward") {
+            report(
+                "forward",
+                timed(bytes, |scratch| {
+                    let inputs = [Operand::of(&xd, &xl), Operand::of(&wd, &wl)];
+                    conv::forward::run(&forward, &inputs, Output::of(&mut yd, &y), scratch, context);
+                }),
+            );
+        }
         let input = ConvInput { geometry: geometry.clone(), size: Spatial::from_slice(&x[2..]) };
         let bytes = conv::input::scratch(&input, DType::F32, &[&yl, &wl], threads);
-        let time = timed(bytes, |scratch| {
-            let inputs = [Operand::of(&yd, &yl), Operand::of(&wd, &wl)];
-            conv::input::run(&input, &inputs, Output::of(&mut xd, &x), scratch, context);
-        });
-        report("input", time);
+        if wanted("input") {
+            report(
+                "input",
+                timed(bytes, |scratch| {
+                    let inputs = [Operand::of(&yd, &yl), Operand::of(&wd, &wl)];
+                    conv::input::run(&input, &inputs, Output::of(&mut xd, &x), scratch, context);
+                }),
+            );
+        }
         let weight = ConvWeight { geometry, kernel: Spatial::from_slice(&w[2..]) };
         let bytes = conv::weight::scratch(&weight, DType::F32, &[&xl, &yl], threads);
-        let time = timed(bytes, |scratch| {
-            let inputs = [Operand::of(&xd, &xl), Operand::of(&yd, &yl)];
-            conv::weight::run(&weight, &inputs, Output::of(&mut wd, &w), scratch, context);
-        });
-        report("weight", time);
+        if wanted("weight") {
+            report(
+                "weight",
+                timed(bytes, |scratch| {
+                    let inputs = [Operand::of(&xd, &xl), Operand::of(&yd, &yl)];
+                    conv::weight::run(&weight, &inputs, Output::of(&mut wd, &w), scratch, context);
+                }),
+            );
+        }
         println!();
     }
 }
@@ -306,7 +322,7 @@ fn main() {
         price(&filter, context);
     }
     if wanted("conv") {
-        convolutions(context, peak);
+        convolutions(&filter, context, peak);
     }
     if wanted("pool") {
         pools(context);

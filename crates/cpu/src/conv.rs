@@ -15,6 +15,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod direct_x86;
+#[cfg(target_arch = "x86_64")]
+mod gather_x86;
 mod images;
 pub mod input;
 mod window;

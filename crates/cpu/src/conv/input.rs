@@ -1,6 +1,8 @@
-//! The gradient of a convolution by its input: a product gives the sums of all taps as columns, which are then added
-//! tap by tap to an image plane in the first-level cache.
+//! The gradient of a convolution by its input: a product gives the sums of all taps as columns. These are gathered
+//! straight into the result (`conv/gather_x86.rs`), or added tap by tap to an image plane in the first-level cache.
 
+#[cfg(target_arch = "x86_64")]
+use super::gather_x86;
 use super::window::{Image, Window};
 use super::{block, for_float};
 use crate::Context;
@@ -152,6 +154,11 @@ fn gradient<S: Element>(
         rows: offsets(&scattered.terms).into_iter().step_by(window.output[2]).collect(),
         length: window.output[2],
     };
+    let across = plan.bounds.columns;
+    let place =
+        Place { rows: Offsets::new().axis(size.rows, across as isize), columns: Offsets::new().axis(size.columns, 1) };
+    #[cfg(target_arch = "x86_64")]
+    let gather = gather_x86::suits::<S>(level, window).then(|| gather_x86::Gather::new(window, across));
 
     let sample_parts = window.samples.div_ceil(plan.samples);
     let channel_parts = window.channels.div_ceil(plan.channels);
@@ -164,14 +171,9 @@ fn gradient<S: Element>(
         let (group, samples) = (rest % window.groups, rest / window.groups * plan.samples);
         let samples = samples..(samples + plan.samples).min(window.samples);
         let channels = part * plan.channels..((part + 1) * plan.channels).min(window.channels);
-        let across = samples.len() * positions;
         let mut room = rooms.slot(slot, bytes);
         let columns: *mut S::Real = room.take(plan.bounds.rows * plan.bounds.columns);
         let plane: *mut S::Real = room.take(plan.image.plane());
-        let place = Place {
-            rows: Offsets::new().axis(size.rows, across as isize),
-            columns: Offsets::new().axis(size.columns, 1),
-        };
         let product = Product::<S, S::Real> {
             size,
             left: Left::Panels({ packed[group] }.0),
@@ -186,6 +188,22 @@ fn gradient<S: Element>(
         unsafe {
             compute(level, &product, &mut |_| gradient, &plan.bounds, rows, range, 0..size.terms, room);
         }
+        let index = |sample: usize, channel: usize| (sample * window.groups + group) * window.channels + channel;
+        #[cfg(target_arch = "x86_64")]
+        if let Some(gather) = &gather {
+            let planes: Vec<_> = samples
+                .enumerate()
+                .flat_map(|(s, sample)| channels.clone().enumerate().map(move |(c, channel)| (s, sample, c, channel)))
+                .map(|(s, sample, c, channel)| {
+                    let sums = columns.wrapping_add(c * taps * across + s * positions).cast_const();
+                    (sums.cast(), { dx }.0.wrapping_add(index(sample, channel) * window.plane()).cast())
+                })
+                .collect();
+            // SAFETY: the type is f32 and the level has AVX2, see `suits`; the columns have just been written, and the
+            // channels of the result belong to this task.
+            unsafe { gather.run(&planes) };
+            return;
+        }
         for (s, sample) in samples.enumerate() {
             for (c, channel) in channels.clone().enumerate() {
                 // SAFETY: the plane is the slot's, the columns have just been written, and the channel of the
@@ -197,8 +215,7 @@ fn gradient<S: Element>(
                     let length = (taps - 1) * across + positions;
                     let columns = std::slice::from_raw_parts(columns.add(first), length);
                     add(level, plane, columns, across, &adder);
-                    let index = (sample * window.groups + group) * window.channels + channel;
-                    let out = { dx }.slice(index * window.plane(), window.plane());
+                    let out = { dx }.slice(index(sample, channel) * window.plane(), window.plane());
                     store(window, &plan.image, plane, out);
                 }
             }

@@ -64,8 +64,8 @@ mod tests {
     #[test]
     fn every_width_and_pattern_packs_the_same_at_every_level() {
         let data: Vec<f32> = (0..6000).map(|i| i as f32).collect();
-        let patterns: [fn(isize) -> isize; 6] =
-            [|i| i, |i| i * 31, |i| i / 9 * 13 + i % 9, |i| i / 3 * 60 + i % 3, |i| -i, |_| 5];
+        let patterns: [fn(isize) -> isize; 7] =
+            [|i| i, |i| i * 31, |i| i / 9 * 13 + i % 9, |i| i % 9 - i / 9 * 13, |i| i / 3 * 60 + i % 3, |i| -i, |_| 5];
         let count = 61;
         for (rows, terms) in patterns.iter().flat_map(|r| patterns.iter().map(move |t| (r, t))) {
             let rows: Vec<isize> = (0..43).map(rows).collect();

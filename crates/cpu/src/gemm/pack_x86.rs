@@ -1,4 +1,5 @@
-//! Packing of f32 with AVX2: by pieces of rows that lie side by side, or by transposing runs of terms.
+//! Packing of f32 with AVX2: by pieces of rows that lie side by side (two of which fill a vector where they are long),
+//! or by transposing runs of terms.
 
 use super::pack::scalar;
 use std::arch::x86_64::*;
@@ -26,6 +27,37 @@ fn pieces(panel: &[isize], out: &mut [Piece; WIDEST]) -> usize {
     count
 }
 
+/// Eight rows in at most two pieces: where vectors begin whose first and last elements they are.
+#[derive(Clone, Copy)]
+struct Splice {
+    sources: [isize; 2],
+    /// Rows of the first piece.
+    split: usize,
+}
+
+impl Splice {
+    fn new(rows: &[isize]) -> Option<Self> {
+        let end = |start: usize| start + 1 + rows[start..].windows(2).take_while(|w| w[1] == w[0] + 1).count();
+        let split = end(0);
+        if split == rows.len() {
+            return Some(Splice { sources: [rows[0]; 2], split });
+        }
+        (end(split) == rows.len()).then(|| Splice { sources: [rows[0], rows[split] - split as isize], split })
+    }
+}
+
+/// The splices of a full panel of `N` vectors, if these read only what lies between the rows `bounds`.
+fn splices<const N: usize>(panel: &[isize], bounds: [isize; 2]) -> Option<[Splice; N]> {
+    if panel.len() != 8 * N {
+        return None;
+    }
+    let mut out = [Splice { sources: [0; 2], split: 0 }; N];
+    for (to, rows) in out.iter_mut().zip(panel.chunks_exact(8)) {
+        *to = Splice::new(rows).filter(|s| s.sources.iter().all(|&s| s >= bounds[0] && s + 7 <= bounds[1]))?;
+    }
+    Some(out)
+}
+
 /// Terms from `start` on that lie side by side.
 fn run(terms: &[isize], start: usize) -> usize {
     let mut end = start + 1;
@@ -44,6 +76,7 @@ pub unsafe fn pack(data: *const f32, rows: &[isize], terms: &[isize], width: usi
     let (Some(&last_row), Some(&last_term)) = (rows.iter().max(), terms.iter().max()) else { return };
     // A vector may be read up to here.
     let limit = last_row + last_term + 1;
+    let bounds = [rows.iter().copied().min().unwrap_or(last_row), last_row];
     let runs = 1 + terms.windows(2).filter(|w| w[1] != w[0] + 1).count();
     let together = if terms.len() < TOGETHER { 1 } else { (TOGETHER / width).clamp(1, GROUP) };
     let (panels, distance) = (rows.len().div_ceil(width), width * terms.len());
@@ -60,6 +93,18 @@ pub unsafe fn pack(data: *const f32, rows: &[isize], terms: &[isize], width: usi
             // SAFETY: the caller's promise.
             unsafe { by_rows(data, &firsts[..dense], terms, width, limit, out) };
             p += dense;
+            continue;
+        }
+        // SAFETY: the caller's promise.
+        let spliced = unsafe {
+            match width {
+                16 => by_splices::<2>(data, panel(p), bounds, terms, out),
+                32 => by_splices::<4>(data, panel(p), bounds, terms, out),
+                _ => false,
+            }
+        };
+        if spliced {
+            p += 1;
             continue;
         }
         let count = pieces(panel(p), &mut found);
@@ -138,6 +183,36 @@ unsafe fn by_rows(data: *const f32, firsts: &[isize], terms: &[isize], width: us
             }
         }
     }
+}
+
+/// Copies a panel of `N` vectors, if each of them has at most two pieces; says whether it did.
+///
+/// # Safety
+/// As for [`pack`]; `bounds` are the least and the greatest row of the operand.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn by_splices<const N: usize>(
+    data: *const f32,
+    panel: &[isize],
+    bounds: [isize; 2],
+    terms: &[isize],
+    mut out: *mut f32,
+) -> bool {
+    let Some(splices) = splices::<N>(panel, bounds) else { return false };
+    let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    let second = splices.map(|s| _mm256_castsi256_ps(_mm256_cmpgt_epi32(lanes, _mm256_set1_epi32(s.split as i32 - 1))));
+    let sources = splices.map(|s| s.sources.map(|source| data.wrapping_offset(source)));
+    for &term in terms {
+        // SAFETY: the vectors lie between the operand's rows, the panel is the caller's.
+        unsafe {
+            for i in 0..N {
+                let [a, b] = sources[i].map(|source| _mm256_loadu_ps(source.wrapping_offset(term)));
+                _mm256_storeu_ps(out.add(8 * i), _mm256_blendv_ps(a, b, second[i]));
+            }
+            out = out.add(8 * N);
+        }
+    }
+    true
 }
 
 /// Copies vectors of eight in ascending order; what one writes too much, the next or the zeros overwrite.
