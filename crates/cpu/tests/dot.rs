@@ -134,6 +134,21 @@ fn tiles_of_every_height() {
 }
 
 #[test]
+fn blocks_of_four_terms() {
+    for k in [32, 35, 36, 61] {
+        matrices::<f32>(26, 70, k, Blocking::Samples);
+        matrices::<f64>(11, 19, k, Blocking::Samples);
+    }
+}
+
+#[test]
+fn panels_in_place_at_any_distance() {
+    for m in [17, 64, 128, 256] {
+        matrices::<f32>(m, 80, 70, Blocking::Samples);
+    }
+}
+
+#[test]
 fn large_matrices_in_many_tasks() {
     matrices::<f32>(130, 210, 70, Blocking::Features);
     matrices::<f32>(250, 530, 33, Blocking::Features);

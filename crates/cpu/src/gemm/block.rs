@@ -14,8 +14,9 @@ const DEPTH: usize = 512;
 /// Rows whose panels stay in the second-level cache together, and whose results are not too far apart.
 const ROWS: usize = 120;
 
-/// Columns up to which the left operand's panels are read in place: packing pays where they are read often.
-const REUSE: usize = 256;
+/// Columns up to which the left operand's panels are read in place, if they stay in the first-level cache, and up to
+/// which they are even if they do not: packing pays where they are read often.
+const REUSE: [usize; 2] = [256, 64];
 
 /// Rows up to which the right operand's panels are read in place, if a panel takes little of the first-level cache.
 const FEW: usize = 32;
@@ -24,6 +25,13 @@ const SHALLOW: usize = 256;
 
 /// Lines of a cache that are so many elements apart displace each other.
 const CONFLICT: usize = 512;
+
+/// Bytes of a line of the first-level cache.
+const LINE: usize = 64;
+/// Bytes of all its sets, one line each.
+const PAGE: usize = 4096;
+/// Lines of a set that panels read in place may take.
+const WAYS: usize = 4;
 
 /// How the terms are cut into chunks, whose panels are packed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +193,14 @@ fn tiles(rows: usize, columns: usize, height: usize, width: usize) -> impl Itera
         .flat_map(move |row| (0..columns).step_by(width).map(move |column| (row..(row + step).min(rows), column)))
 }
 
+/// Whether the terms of a panel, `step` bytes apart, can be read in place again and again: they lie on lines of few sets
+/// of the first-level cache where the step is a multiple of a large power of two, and panels of the other side need
+/// the other ways.
+fn resident(step: usize, terms: usize) -> bool {
+    let sets = (PAGE >> step.trailing_zeros().min(PAGE.ilog2())).min(PAGE / LINE);
+    (terms * step.min(LINE)).div_ceil(LINE) <= sets * WAYS
+}
+
 /// Whether panels whose terms are `step` elements apart may be read where they lie: not if they would drive each other
 /// out of the first-level cache.
 fn readable(step: isize) -> bool {
@@ -282,7 +298,12 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         step: row,
                         access: Access::Rows,
                     },
-                    (Some(1), Some(step)) if same::<L, L::Real>() && column_count <= REUSE && readable(step) => {
+                    (Some(1), Some(step))
+                        if same::<L, L::Real>()
+                            && (column_count <= REUSE[1] && readable(step)
+                                || column_count <= REUSE[0]
+                                    && resident(step.unsigned_abs() * size_of::<L>(), length)) =>
+                    {
                         Panels {
                             // SAFETY: the first element.
                             data: unsafe { data.offset(left_lines[0] + left_terms[0]).cast() },

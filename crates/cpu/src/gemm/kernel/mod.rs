@@ -104,76 +104,90 @@ macro_rules! microkernel {
                     }
                 }
                 let tile = ROWS * VECTORS * $lanes;
-                let (mut left, mut blocks) = (call.terms, 0usize);
                 let (mut a, mut b) = (call.a, call.b);
                 let (a_step, b_term) = (call.a_step, call.b_term);
                 let (a_row, a_term) = if PANEL { (1, a_step) } else { (a_step, 1) };
-                // One term: a macro, because a closure might not be inlined.
+                // Macros, because closures might not be inlined.
                 macro_rules! term {
-                    () => {
+                    ($k:literal) => {
                         let mut right = [zero; VECTORS];
                         for (j, x) in right.iter_mut().enumerate() {
-                            *x = $load(b.add(j * $lanes));
+                            *x = $load(b.offset($k * b_term).add(j * $lanes));
                         }
                         for (i, row) in acc.iter_mut().enumerate() {
-                            let x = $splat(a.offset(i as isize * a_row));
+                            let x = $splat(a.offset($k * a_term + i as isize * a_row));
                             for (j, sum) in row.iter_mut().enumerate() {
                                 *sum = fma(x, right[j], *sum);
                             }
                         }
-                        a = a.offset(a_term);
-                        b = b.offset(b_term);
                     };
+                }
+                macro_rules! add {
+                    ($tile:expr) => {
+                        let tile: *const $number = $tile;
+                        for (i, row) in acc.iter_mut().enumerate() {
+                            for (j, x) in row.iter_mut().enumerate() {
+                                *x = $add($load(tile.add((i * VECTORS + j) * $lanes)), *x);
+                            }
+                        }
+                    };
+                }
+                macro_rules! four {
+                    () => {
+                        term!(0);
+                        term!(1);
+                        term!(2);
+                        term!(3);
+                        (a, b) = (a.offset(4 * a_term), b.offset(4 * b_term));
+                    };
+                }
+                let (mut left, mut blocks) = (call.terms, 0usize);
+                // Hands a finished block over to the counter.
+                macro_rules! finish {
+                    () => {
+                        left -= call.block;
+                        let (mut slot, mut carry) = (call.counter, blocks);
+                        while carry & 1 == 1 {
+                            add!(slot);
+                            slot = slot.add(tile);
+                            carry >>= 1;
+                        }
+                        for (i, row) in acc.iter_mut().enumerate() {
+                            for (j, x) in row.iter_mut().enumerate() {
+                                $store(slot.add((i * VECTORS + j) * $lanes), *x);
+                                *x = zero;
+                            }
+                        }
+                        blocks += 1;
+                    };
+                }
+                // Blocks of four without an inner loop: its instructions would cost as much as a term.
+                if call.block == 4 {
+                    while left > 4 {
+                        four!();
+                        finish!();
+                    }
                 }
                 loop {
                     let length = left.min(call.block);
-                    left -= length;
                     for _ in 0..length / 4 {
-                        term!();
-                        term!();
-                        term!();
-                        term!();
+                        four!();
                     }
                     for _ in 0..length % 4 {
-                        term!();
+                        term!(0);
+                        (a, b) = (a.offset(a_term), b.offset(b_term));
                     }
-                    if left == 0 {
+                    if left <= call.block {
                         break;
                     }
-                    let level = blocks.trailing_ones() as usize;
-                    for l in 0..level {
-                        let slot = call.counter.add(l * tile);
-                        for (i, row) in acc.iter_mut().enumerate() {
-                            for (j, x) in row.iter_mut().enumerate() {
-                                *x = $add($load(slot.add((i * VECTORS + j) * $lanes)), *x);
-                            }
-                        }
-                    }
-                    let slot = call.counter.add(level * tile);
-                    for (i, row) in acc.iter_mut().enumerate() {
-                        for (j, x) in row.iter_mut().enumerate() {
-                            $store(slot.add((i * VECTORS + j) * $lanes), *x);
-                            *x = zero;
-                        }
-                    }
-                    blocks += 1;
+                    finish!();
                 }
                 while blocks != 0 {
-                    let slot = call.counter.add(blocks.trailing_zeros() as usize * tile);
-                    for (i, row) in acc.iter_mut().enumerate() {
-                        for (j, x) in row.iter_mut().enumerate() {
-                            *x = $add($load(slot.add((i * VECTORS + j) * $lanes)), *x);
-                        }
-                    }
+                    add!(call.counter.add(blocks.trailing_zeros() as usize * tile));
                     blocks &= blocks - 1;
                 }
                 for m in 0..call.merges {
-                    let other = *call.merge.add(m);
-                    for (i, row) in acc.iter_mut().enumerate() {
-                        for (j, x) in row.iter_mut().enumerate() {
-                            *x = $add($load(other.add((i * VECTORS + j) * $lanes)), *x);
-                        }
-                    }
+                    add!(*call.merge.add(m));
                 }
                 for (i, row) in acc.iter().enumerate() {
                     for (j, x) in row.iter().enumerate() {
