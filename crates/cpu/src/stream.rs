@@ -15,6 +15,19 @@ pub struct Ahead {
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
+/// Asks for a cache line. This has no effect on memory, whatever the address.
+#[inline(always)]
+pub fn prefetch(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has the instruction, which never faults.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(line.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
 /// Copies `bytes` bytes with non-temporal stores where the processor has them, and meanwhile asks for what is `ahead`,
 /// so that reading and writing memory never wait for each other. [`fence`] must follow before other threads read the
 /// result.
@@ -25,18 +38,17 @@ const LINE: usize = 64;
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, ahead: &[Ahead]) {
     #[cfg(target_arch = "x86_64")]
     {
-        use std::arch::x86_64::{__m128i, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm_stream_si128};
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
         let head = to.align_offset(LINE).min(bytes);
         let lines = (bytes - head) / LINE;
         let tail = head + lines * LINE;
-        // SAFETY: head, lines and tail are the bytes; the lines start at an aligned address. Prefetching has no effect
-        // on memory, whatever the address.
+        // SAFETY: head, lines and tail are the bytes; the lines start at an aligned address.
         unsafe {
             std::ptr::copy_nonoverlapping(from, to, head);
             for line in 0..lines {
                 for ahead in ahead {
                     for i in line * ahead.lines..(line + 1) * ahead.lines {
-                        _mm_prefetch::<_MM_HINT_T0>(ahead.from.wrapping_add(i * LINE).cast());
+                        prefetch(ahead.from.wrapping_add(i * LINE));
                     }
                 }
                 let (source, target) = (from.add(head + line * LINE), to.add(head + line * LINE));

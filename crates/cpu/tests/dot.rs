@@ -152,6 +152,8 @@ fn panels_in_place_at_any_distance() {
 fn large_matrices_in_many_tasks() {
     matrices::<f32>(130, 210, 70, Blocking::Features);
     matrices::<f32>(250, 530, 33, Blocking::Features);
+    // Rows of the left operand are packed for so many columns.
+    matrices::<f32>(1030, 1100, 6, Blocking::Features);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::real::{Element, Real, same};
 use super::scratch::{Arena, room};
 use super::{Place, Side, Size};
 use crate::simd::Level;
+use crate::stream;
 use std::ops::Range;
 
 /// Terms of a chunk, at most: a panel of them stays in the first-level cache.
@@ -18,10 +19,17 @@ const ROWS: usize = 120;
 /// which they are even if they do not: packing pays where they are read often.
 const REUSE: [usize; 2] = [256, 64];
 
+/// Columns from which rows of the left operand are packed, too: where they are read so often, it matters that they lie
+/// together in the second-level cache and in the pages' table.
+const AGAIN: usize = 1024;
+
 /// Rows up to which the right operand's panels are read in place, if a panel takes little of the first-level cache.
 const FEW: usize = 32;
 /// Terms of such a panel, at most.
 const SHALLOW: usize = 256;
+
+/// Numbers of a result that the second-level cache does not keep beside the panels.
+const FAR: usize = 1 << 16;
 
 /// Lines of a cache that are so many elements apart displace each other.
 const CONFLICT: usize = 512;
@@ -255,6 +263,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
     let store = Store { out: product.out, rows: out_rows, columns: out_columns };
 
     let matrix = padded_rows * padded_columns;
+    let far = matrix >= FAR;
     let mut start = 0;
     while start < terms.len() {
         let length = chunks.at(start, terms.len());
@@ -291,7 +300,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             Left::Elements(data, side) => {
                 side.terms.fill(first, left_terms);
                 match (evenly(left_lines), evenly(left_terms)) {
-                    (Some(row), Some(1)) if same::<L, L::Real>() => Panels {
+                    (Some(row), Some(1)) if same::<L, L::Real>() && column_count < AGAIN => Panels {
                         // SAFETY: the first element.
                         data: unsafe { data.offset(left_lines[0] + left_terms[0]).cast() },
                         panel: row * height as isize,
@@ -374,6 +383,11 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     ),
                     None => (spare, across as isize),
                 };
+                if far {
+                    // The kernel needs these last: they come while it computes.
+                    merge[..merges].iter().for_each(|&tile| prefetch(tile, high, across as isize));
+                    prefetch(out, high, out_row);
+                }
                 // SAFETY: panels and rooms as set up above.
                 unsafe {
                     let call = Call {
@@ -398,6 +412,14 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             }
         }
         start = end;
+    }
+}
+
+/// Asks for the rows of a tile. Apart from its caller, whose loop small products run often.
+#[inline(never)]
+fn prefetch<T>(tile: *const T, rows: usize, step: isize) {
+    for row in 0..rows as isize {
+        stream::prefetch(tile.wrapping_offset(row * step).cast());
     }
 }
 

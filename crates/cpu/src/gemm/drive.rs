@@ -13,9 +13,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Rows of a task, at most.
-const ROWS: usize = 768;
+const ROWS: usize = 1024;
 /// Columns of a task, at most.
 const COLUMNS: usize = 512;
+/// Columns of a task with [`ROWS`] rows, at most: each task packs both operands, which pays the more the larger it is.
+const WIDEST: usize = 2048;
 /// Terms that a task must at least have for the terms to be cut.
 const TERMS: usize = 1024;
 /// Terms of a short block, at most.
@@ -108,7 +110,8 @@ impl Plan {
         let width = kernels.columns();
         let tiles = [size.rows.div_ceil(height), size.columns.div_ceil(width)];
         let blocks = size.terms.div_ceil(size.block);
-        let mut parts = [size.rows.div_ceil(ROWS), size.columns.div_ceil(COLUMNS)];
+        let widest = if size.rows >= ROWS { WIDEST } else { COLUMNS };
+        let mut parts = [size.rows.div_ceil(ROWS), size.columns.div_ceil(widest)];
         let mut run = blocks;
         let tasks = |parts: [usize; 2], run: usize| products * parts[0] * parts[1] * blocks.div_ceil(run.max(1));
         let work = products as f64 * (size.rows * size.columns) as f64 * size.terms as f64;
@@ -120,7 +123,7 @@ impl Plan {
             3 * threads
         };
         // First tasks that stay large, then runs of blocks, then whatever tiles there are.
-        while threads > 1 && tasks(parts, run) < wanted {
+        while threads > 1 && (tasks(parts, run) < wanted || idle(tasks(parts, run), threads)) {
             let sizes = [size.rows / parts[0], size.columns / parts[1]];
             let d = if sizes[0] > sizes[1] { 0 } else { 1 };
             if sizes[d] >= 96 {
@@ -168,6 +171,11 @@ impl Plan {
         };
         part * step..((part + 1) * step).min(len)
     }
+}
+
+/// Whether some threads would have nothing to do for a tenth of the time, as equal tasks come to an end.
+fn idle(tasks: usize, threads: usize) -> bool {
+    tasks * 10 < tasks.next_multiple_of(threads) * 9
 }
 
 /// The height of tiles that wastes least on `rows` rows.
