@@ -16,7 +16,7 @@ const ROWS: usize = 120;
 
 /// Columns up to which the left operand's panels are read in place, if they stay in the first-level cache, and up to
 /// which they are even if they do not: packing pays where they are read often.
-const REUSE: [usize; 2] = [256, 64];
+const REUSE: [usize; 2] = [256, 128];
 
 /// Rows up to which the right operand's panels are read in place, if a panel takes little of the first-level cache.
 const FEW: usize = 32;
