@@ -117,7 +117,7 @@ impl Plan {
         let work = products as f64 * (size.rows * size.columns) as f64 * size.terms as f64;
         let wanted = if work < 2e4 {
             1
-        } else if work < 5e7 {
+        } else if work < 1e8 {
             threads
         } else {
             3 * threads
