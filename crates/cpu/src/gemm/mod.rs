@@ -11,7 +11,7 @@
 //! - **tasks** ([`drive`]) take ranges of rows and columns, and, where outputs are few, aligned runs of 2^p blocks,
 //!   whose roots are merged by the same tree at the end.
 //!
-//! Products with few rows, which packing would slow down, read the right operand in place ([`strip`]).
+//! Products with few rows, which packing would slow down, read the right operand in place (`strip`).
 //!
 //! Operands lie anywhere ([`offsets`]) and are packed into panels ([`pack`]) or, where that costs less, read in place.
 
