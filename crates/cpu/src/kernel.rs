@@ -78,9 +78,13 @@ pub fn run(op: &Op, inputs: &[Operand], mut outputs: Outputs, scratch: &mut [u8]
         Op::IndexAdd(op) => index::index_add(op, inputs, output, scratch, context),
         Op::Custom(op) => custom(op, inputs, output, context),
         Op::Fused(_) => unreachable!("done above"),
-        Op::Input(_) | Op::Element(_) | Op::Part(_) | Op::Permute(_) | Op::Expand(_) | Op::Slice(_) => {
-            unreachable!("{} is compiled away", op.operation().name())
-        }
+        Op::Input(_)
+        | Op::Element(_)
+        | Op::Part(_)
+        | Op::Permute(_)
+        | Op::Expand(_)
+        | Op::Slice(_)
+        | Op::ToDevice(_) => unreachable!("{} is compiled away", op.operation().name()),
     }
 }
 

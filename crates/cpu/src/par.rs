@@ -70,6 +70,14 @@ impl Par {
     /// # Panics
     /// When `threads` is 0 or more than 65,535.
     pub fn try_new(threads: usize) -> std::io::Result<Self> {
+        Par::with_start(threads, |_| {})
+    }
+
+    /// As [`Par::try_new`]; worker number 1, 2, … calls `start` with its number before it works.
+    ///
+    /// # Panics
+    /// When `threads` is 0 or more than 65,535.
+    pub fn with_start(threads: usize, start: impl Fn(usize) + Clone + Send + 'static) -> std::io::Result<Self> {
         assert!((1..=INSIDE as usize).contains(&threads), "a group needs 1 to 65535 threads, not {threads}");
         let shared = Arc::new(SharedState {
             gate: AtomicU64::new(0),
@@ -85,7 +93,12 @@ impl Par {
         for i in 1..threads {
             let shared = par.shared.clone();
             let name = format!("meshwork-worker-{i}");
-            par.workers.push(std::thread::Builder::new().name(name).spawn(move || shared.work())?);
+            let start = start.clone();
+            let body = move || {
+                start(i);
+                shared.work();
+            };
+            par.workers.push(std::thread::Builder::new().name(name).spawn(body)?);
         }
         Ok(par)
     }

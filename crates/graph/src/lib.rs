@@ -8,6 +8,7 @@ pub mod op;
 pub mod ops;
 pub mod passes;
 pub mod philox;
+pub mod plan;
 mod print;
 pub mod program;
 pub mod rule;

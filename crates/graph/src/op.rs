@@ -128,6 +128,8 @@ operations! {
     IndexSelect(IndexSelect),
     /// Adds slices at indices.
     IndexAdd(IndexAdd),
+    /// The same value on another device.
+    ToDevice(ToDevice),
     /// A user's own operation.
     Custom(Custom),
 }

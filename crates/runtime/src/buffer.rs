@@ -1,8 +1,11 @@
 //! Device memory: aligned blocks that are reused, and an exact account of what is in use.
 
+use crate::DeviceId;
+use meshwork_queue::{Event, Part};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Alignment of every block: a cache line, and enough for any vector load.
 const ALIGNMENT: usize = meshwork_graph::passes::ALIGNMENT;
@@ -29,8 +32,8 @@ impl MemoryStats {
 }
 
 /// The memory of one device.
-#[derive(Default)]
 pub(crate) struct Pool {
+    device: DeviceId,
     state: Mutex<PoolState>,
 }
 
@@ -50,7 +53,11 @@ fn layout(bytes: usize) -> Layout {
 }
 
 impl Pool {
-    fn lock(&self) -> std::sync::MutexGuard<'_, PoolState> {
+    pub fn new(device: DeviceId) -> Pool {
+        Pool { device, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
@@ -125,13 +132,18 @@ impl Drop for Pool {
 
 /// A block of device memory, given back when dropped.
 ///
-/// Who may touch the elements is a matter of events: the queue that computes a buffer writes it before its
-/// event is complete, everybody reads after that.
+/// Who may touch the elements is a matter of events: the task that computes a buffer writes it before its event is
+/// complete, everybody reads after that, and who overwrites it again waits for the tasks that read it.
 pub struct Buffer {
     pointer: *mut u8,
     bytes: usize,
     pool: Arc<Pool>,
+    /// Tasks that read the elements, and may not have ended.
+    readers: Mutex<SmallVec<[Arc<Event>; 2]>>,
 }
+
+/// Readers are looked through for ended ones when there are so many.
+const MANY_READERS: usize = 8;
 
 // SAFETY: access to the elements is ordered by events, as described above.
 unsafe impl Send for Buffer {}
@@ -140,7 +152,7 @@ unsafe impl Sync for Buffer {}
 
 impl Buffer {
     pub(crate) fn new(pool: &Arc<Pool>, bytes: usize) -> Self {
-        Buffer { pointer: pool.take(bytes), bytes, pool: pool.clone() }
+        Buffer { pointer: pool.take(bytes), bytes, pool: pool.clone(), readers: Mutex::default() }
     }
 
     /// A buffer filled with a copy of `contents`.
@@ -154,6 +166,29 @@ impl Buffer {
     /// Size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whose memory it is.
+    pub fn device(&self) -> DeviceId {
+        self.pool.device
+    }
+
+    fn readers(&self) -> MutexGuard<'_, SmallVec<[Arc<Event>; 2]>> {
+        self.readers.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Notes a task that reads the elements.
+    pub(crate) fn add_reader(&self, task: &Arc<Event>) {
+        let mut readers = self.readers();
+        if readers.len() >= MANY_READERS && readers.len().is_power_of_two() {
+            readers.retain(|reader| !reader.is_complete(Part::End));
+        }
+        readers.push(task.clone());
+    }
+
+    /// The tasks that whoever overwrites the elements must wait for.
+    pub(crate) fn take_readers(&self) -> SmallVec<[Arc<Event>; 2]> {
+        std::mem::take(&mut *self.readers())
     }
 
     /// The first byte.

@@ -1,87 +1,90 @@
-//! A device: a queue with its own threads and memory.
+//! A device: threads and memory of its own, a queue that computes and one that copies in.
 
-use crate::Value;
 use crate::buffer::{Buffer, MemoryStats, Pool};
-use crate::event::{Event, Ready};
+use crate::copy::{Copier, Copy};
+use crate::cores;
+use crate::event::Event;
 use crate::execute::{Binding, Run};
-use meshwork_cpu::{Level, Par};
+use crate::registry::DeviceError;
+use crate::value::{Ready, Value};
+use crate::worker::Worker;
+use meshwork_cpu::Level;
 use meshwork_graph::program::Program;
+use meshwork_queue::{Event as TaskEvent, Part, Queue};
+use smallvec::SmallVec;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// What is wrong with a request for a device.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DeviceError {
-    /// A thread count that no device can have.
-    #[error("{0} threads: a device needs 1 to 1024 (this machine has {1} cores)")]
-    Threads(usize, usize),
-    /// A device that does not exist.
-    #[error("cpu:{0} does not exist: there is one CPU device, cpu:0, with all cores")]
-    NoSuchDevice(usize),
-}
+/// The identity of a device in this process; no two devices ever have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceId(pub u32);
 
-/// A group of cores with its own queue and memory. Cheap to clone; clones are the same device.
+/// A group of cores with its own queues and memory. Cheap to clone; clones are the same device.
 #[derive(Clone)]
 pub struct Device {
     inner: Arc<Inner>,
 }
 
 struct Inner {
+    id: DeviceId,
     index: usize,
+    cores: Vec<usize>,
     threads: AtomicUsize,
-    queue: Mutex<SyncSender<Job>>,
+    compute: Arc<Queue<Worker>>,
+    copies: OnceLock<Arc<Queue<Copier>>>,
     pool: Arc<Pool>,
+    /// The last numbers of the latest hand-overs, oldest first.
+    recent: Mutex<[u64; MAX_WAITING]>,
+    /// What work that is handed over from now on starts after.
+    fences: Mutex<Vec<Event>>,
 }
 
-enum Job {
-    Run(Box<Run>),
-    Mark(Mark),
-}
-
-/// An event that is complete when the queue has come this far, or has ended.
-struct Mark(Arc<Event>);
-
-impl Drop for Mark {
-    fn drop(&mut self) {
-        self.0.complete(Vec::new());
-    }
-}
-
-/// Most runs that wait for the queue. Who hands over more waits: recording never runs far ahead, and the memory that
-/// waiting runs hold stays bounded.
+/// Most hand-overs that wait for a device. Who hands over more waits.
 const MAX_WAITING: usize = 4;
 
 /// Most threads that a device accepts.
-const MAX_THREADS: usize = 1024;
+pub(crate) const MAX_THREADS: usize = 1024;
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, |n| n.get())
+/// The number of a task: its place in the order of hand-over, over all devices.
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Device {
-    /// The CPU device number `index`. Device 0 has all cores of the machine; there is no other one yet.
-    pub fn cpu(index: usize) -> Result<Device, DeviceError> {
-        static FIRST: OnceLock<Device> = OnceLock::new();
-        match index {
-            0 => Ok(FIRST.get_or_init(|| Device::start(0, cores())).clone()),
-            _ => Err(DeviceError::NoSuchDevice(index)),
-        }
-    }
-
-    fn start(index: usize, threads: usize) -> Device {
+    pub(crate) fn start(id: DeviceId, index: usize, cores: &[usize], pinned: bool) -> Device {
         // A level that `MESHWORK_SIMD` asks for in vain is an error here, not on the queue's thread.
         Level::current();
-        let (queue, jobs) = sync_channel(MAX_WAITING);
-        let pool = Arc::new(Pool::default());
-        let memory = pool.clone();
-        std::thread::Builder::new()
-            .name(format!("meshwork-cpu:{index}"))
-            .spawn(move || serve(jobs, &memory))
-            .expect("the system has no thread left for a device's queue");
-        let inner = Inner { index, threads: AtomicUsize::new(threads), queue: Mutex::new(queue), pool };
+        let pool = Arc::new(Pool::new(id));
+        let compute = Arc::new(Queue::new());
+        let (queue, mut worker) = (compute.clone(), Worker::new(pool.clone(), if pinned { cores } else { &[] }));
+        spawn(format!("meshwork-cpu:{index}"), move || {
+            worker.pin();
+            queue.serve(&mut worker);
+        });
+        let inner = Inner {
+            id,
+            index,
+            cores: cores.to_vec(),
+            threads: AtomicUsize::new(cores.len()),
+            compute,
+            copies: OnceLock::new(),
+            pool,
+            recent: Mutex::default(),
+            fences: Mutex::default(),
+        };
         Device { inner: Arc::new(inner) }
+    }
+
+    /// What tells the device from all others.
+    pub fn id(&self) -> DeviceId {
+        self.inner.id
+    }
+
+    /// The numbers of its cores.
+    pub fn cores(&self) -> &[usize] {
+        &self.inner.cores
     }
 
     /// Number of threads that the device's kernels use.
@@ -90,9 +93,12 @@ impl Device {
     }
 
     /// Changes the number of threads for work that is handed over from now on. Results do not depend on it.
+    ///
+    /// # Errors
+    /// When the number is 0 or absurdly large.
     pub fn set_num_threads(&self, threads: usize) -> Result<(), DeviceError> {
         if !(1..=MAX_THREADS).contains(&threads) {
-            return Err(DeviceError::Threads(threads, cores()));
+            return Err(DeviceError::Threads(threads, cores::all().len()));
         }
         self.inner.threads.store(threads, Ordering::Relaxed);
         Ok(())
@@ -108,11 +114,32 @@ impl Device {
         self.inner.pool.reset_peak();
     }
 
-    /// Waits until all work that was handed over so far is done. Errors reach those who read the values.
+    /// Waits until all work that was handed over to this device so far is done, copies into it included. Errors reach
+    /// those who read the values.
     pub fn synchronize(&self) {
-        let event = Arc::new(Event::default());
-        self.submit(Job::Mark(Mark(event.clone())));
-        event.wait();
+        for event in self.unfinished() {
+            let _ = event.wait(Part::End);
+        }
+    }
+
+    /// An event that is complete when all work that was handed over to this device so far is done.
+    pub fn record_event(&self) -> Event {
+        let unfinished = self.unfinished();
+        let after = unfinished.iter().map(|event| (event, Part::End));
+        Event { task: self.inner.compute.submit(next_number(), 0, after, |_, _| {}) }
+    }
+
+    /// Has everything that is handed over to this device from now on start after the event.
+    pub fn wait_event(&self, event: &Event) {
+        let mut fences = self.inner.fences.lock().unwrap_or_else(|e| e.into_inner());
+        fences.retain(|fence| !fence.is_complete());
+        fences.push(event.clone());
+    }
+
+    fn unfinished(&self) -> Vec<Arc<TaskEvent>> {
+        let mut events = self.inner.compute.unfinished();
+        events.extend(self.inner.copies.get().map_or_else(Vec::new, |copies| copies.unfinished()));
+        events.into_iter().map(|(_, event)| event).collect()
     }
 
     /// A value with these bytes.
@@ -120,16 +147,17 @@ impl Device {
         Value::new(Arc::new(Buffer::of(&self.inner.pool, contents)), Ready::now())
     }
 
-    /// Hands a program over. Returns its outputs before they are computed, at once unless several runs are waiting
-    /// already; runs are computed in the order of hand-over.
+    /// Hands a program over. Returns its outputs before they are computed. The program starts when its inputs are there
+    /// and all work that reads what it overwrites is done; each output is there as soon as its last kernel has run.
     ///
     /// Donated inputs are overwritten; for the other outputs memory is allocated. The program runs on as many threads as
     /// it was compiled for.
     ///
     /// # Panics
-    /// When the number of inputs is not the program's.
+    /// When the number of inputs is not the program's, or one is on another device.
     pub fn run(&self, program: Arc<Program>, inputs: Vec<Binding>, threads: usize) -> Vec<Value> {
         assert_eq!(inputs.len(), program.inputs.len(), "inputs of a program");
+        let donated = |i: usize| program.outputs.iter().any(|output| output.donated == Some(i));
         let outputs: Vec<Arc<Buffer>> = program
             .outputs
             .iter()
@@ -138,67 +166,79 @@ impl Device {
                 _ => Arc::new(Buffer::new(&self.inner.pool, output.ty.bytes())),
             })
             .collect();
-        let done = Arc::new(Event::default());
-        let value = |(i, buffer): (usize, &Arc<Buffer>)| Value::new(buffer.clone(), Ready::with(&done, i));
-        let values = outputs.iter().enumerate().map(value).collect();
-        self.submit(Job::Run(Box::new(Run { program, threads, inputs, outputs, done })));
-        values
-    }
-
-    fn submit(&self, job: Job) {
-        let queue = self.inner.queue.lock().unwrap_or_else(|e| e.into_inner());
-        queue.send(job).expect("a device's queue runs as long as the device");
-    }
-}
-
-/// The queue's thread: it is also the first thread of the device's kernels.
-fn serve(jobs: Receiver<Job>, pool: &Arc<Pool>) {
-    let mut par: Option<Par> = None;
-    let mut arena = Arena::default();
-    while let Ok(job) = jobs.recv() {
-        let mut run = match job {
-            Job::Run(run) => run,
-            Job::Mark(mark) => {
-                drop(mark);
-                continue;
-            }
-        };
-        if par.as_ref().is_none_or(|par| par.threads() != run.threads) {
-            par = None;
-            match Par::try_new(run.threads) {
-                Ok(new) => par = Some(new),
-                Err(e) => run.fail(&format!("the system refuses {} threads ({e}); set fewer", run.threads)),
+        let mut after = self.fences();
+        let mut read: SmallVec<[Arc<Buffer>; 16]> = SmallVec::new();
+        for (i, input) in inputs.iter().enumerate() {
+            let Binding::Buffer(buffer, ready) = input else { continue };
+            assert_eq!(buffer.device(), self.inner.id, "the memory of an input is the device's");
+            after.extend(ready.after().map(|(event, part)| (event.clone(), part)));
+            if donated(i) {
+                after.extend(buffer.take_readers().into_iter().map(|event| (event, Part::End)));
+            } else {
+                read.push(buffer.clone());
             }
         }
-        let Some(par) = &par else { continue };
-        pool.account(run.program.memory.arena);
-        let room = arena.at_least(run.program.memory.arena);
-        let outcomes = run.execute(room, par, Level::current());
-        pool.unaccount(run.program.memory.arena);
-        // Whoever waits for the run finds the memory of dropped inputs free.
-        run.let_go();
-        run.done.complete(outcomes);
+        let run = Run { program, threads, inputs, outputs: outputs.clone() };
+        let after = after.iter().map(|(event, part)| (event, *part));
+        let work = move |worker: &mut Worker, done: &TaskEvent| worker.run(run, done);
+        let done = self.inner.compute.submit(next_number(), outputs.len(), after, work);
+        read.iter().for_each(|buffer| buffer.add_reader(&done));
+        let value = |(i, buffer): (usize, Arc<Buffer>)| Value::new(buffer, Ready::with(&done, i));
+        outputs.into_iter().enumerate().map(value).collect()
+    }
+
+    /// Copies a value of any device to this one. Returns before the value is computed or copied.
+    pub fn copy(&self, value: &Value) -> Value {
+        let target = Arc::new(Buffer::new(&self.inner.pool, value.buffer().bytes()));
+        let copy = Copy { source: value.clone_parts(), target: target.clone() };
+        let mut after = self.fences();
+        after.extend(value.ready().after().map(|(event, part)| (event.clone(), part)));
+        let after = after.iter().map(|(event, part)| (event, *part));
+        let queue = self.inner.copies.get_or_init(|| {
+            let queue = Arc::new(Queue::new());
+            let served = queue.clone();
+            spawn(format!("meshwork-copy:{}", self.inner.index), move || served.serve(&mut Copier));
+            queue
+        });
+        let done = queue.submit(next_number(), 1, after, move |_, done| copy.perform(done));
+        value.buffer().add_reader(&done);
+        Value::new(target, Ready::with(&done, 0))
+    }
+
+    fn fences(&self) -> SmallVec<[(Arc<TaskEvent>, Part); 16]> {
+        let mut fences = self.inner.fences.lock().unwrap_or_else(|e| e.into_inner());
+        fences.retain(|fence| !fence.is_complete());
+        fences.iter().map(|fence| (fence.task.clone(), Part::End)).collect()
+    }
+
+    /// Says that everything up to here was one hand-over.
+    pub fn end_of_hand_over(&self) {
+        let mut recent = self.inner.recent.lock().unwrap_or_else(|e| e.into_inner());
+        recent.rotate_left(1);
+        recent[MAX_WAITING - 1] = next_number();
+    }
+
+    pub(crate) fn wait_for_room(&self) {
+        let oldest = self.inner.recent.lock().unwrap_or_else(|e| e.into_inner())[0];
+        self.inner.compute.wait_for_room(oldest);
+        if let Some(copies) = self.inner.copies.get() {
+            copies.wait_for_room(oldest);
+        }
     }
 }
 
-/// Memory for what lives only during a run, kept over runs.
-#[derive(Default)]
-struct Arena {
-    blocks: Vec<Line>,
+fn spawn(name: String, body: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().name(name).spawn(body);
+    thread.expect("the system has no thread left for a device's queue");
 }
 
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([u8; 64]);
-
-impl Arena {
-    fn at_least(&mut self, bytes: usize) -> *mut u8 {
-        let lines = bytes.div_ceil(size_of::<Line>());
-        if self.blocks.len() < lines {
-            self.blocks = Vec::new();
-            self.blocks = vec![Line([0; 64]); lines];
+/// The queues end when their tasks have.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.compute.close();
+        if let Some(copies) = self.copies.get() {
+            copies.close();
         }
-        self.blocks.as_mut_ptr().cast()
     }
 }
 
@@ -208,8 +248,16 @@ impl fmt::Debug for Device {
     }
 }
 
-impl PartialEq for Device {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
     }
 }
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        self.inner.id == other.inner.id
+    }
+}
+
+impl Eq for Device {}

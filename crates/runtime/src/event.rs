@@ -1,49 +1,29 @@
-//! Completion of work on a queue.
+//! Events that users record on devices.
 
-use std::sync::{Arc, OnceLock};
+use meshwork_queue::{Event as TaskEvent, Part};
+use std::sync::Arc;
+use std::time::Duration;
 
-/// Why work on a queue failed. Everything that needs its result fails with the same cause; nothing else is touched.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct RunError(pub Arc<str>);
-
-/// Set once, when a run has finished: how each of its outputs ended.
-#[derive(Default)]
-pub(crate) struct Event {
-    outcomes: OnceLock<Vec<Result<(), RunError>>>,
+/// A point in the work of a device: complete when everything that had been handed over to the device is done. Made by
+/// [`crate::Device::record_event`].
+#[derive(Clone, Debug)]
+pub struct Event {
+    pub(crate) task: Arc<TaskEvent>,
 }
 
 impl Event {
-    /// Records the outcomes and wakes all who wait. Only the first call counts.
-    pub fn complete(&self, outcomes: Vec<Result<(), RunError>>) {
-        let _ = self.outcomes.set(outcomes);
+    /// Waits until the event is complete. Failures reach those who read the values.
+    pub fn wait(&self) {
+        let _ = self.task.wait(Part::End);
     }
 
-    /// Waits for the outcomes.
-    pub fn wait(&self) -> &[Result<(), RunError>] {
-        self.outcomes.wait()
-    }
-}
-
-/// When a value is there: at once, or when the run is finished whose output it is.
-#[derive(Clone)]
-pub struct Ready {
-    run: Option<(Arc<Event>, usize)>,
-}
-
-impl Ready {
-    /// Of a value that is there.
-    pub(crate) fn now() -> Ready {
-        Ready { run: None }
+    /// Whether the event is complete.
+    pub fn is_complete(&self) -> bool {
+        self.task.is_complete(Part::End)
     }
 
-    /// Of an output of the run that completes the event.
-    pub(crate) fn with(run: &Arc<Event>, output: usize) -> Ready {
-        Ready { run: Some((run.clone(), output)) }
-    }
-
-    /// Waits until the value is there, or has failed.
-    pub fn wait(&self) -> Result<(), RunError> {
-        self.run.as_ref().map_or(Ok(()), |(run, output)| run.wait()[*output].clone())
+    /// The time from the completion of this event to that of a later one, once both are complete.
+    pub fn elapsed(&self, later: &Event) -> Option<Duration> {
+        Some(later.task.ended()?.saturating_duration_since(self.task.ended()?))
     }
 }

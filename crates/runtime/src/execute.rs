@@ -1,12 +1,12 @@
 //! Running a program: one kernel after the other.
 
-use crate::Value;
 use crate::buffer::Buffer;
-use crate::event::{Event, Ready, RunError};
+use crate::value::{Ready, Value};
 use meshwork_cpu::element::Refused;
 use meshwork_cpu::{Context, Level, Operand, Output, Par, kernel};
 use meshwork_graph::Op;
 use meshwork_graph::program::{Location, Program, Step, View};
+use meshwork_queue::{Event, RunError, message};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,32 +33,19 @@ pub(crate) struct Run {
     pub threads: usize,
     pub inputs: Vec<Binding>,
     pub outputs: Vec<Arc<Buffer>>,
-    /// Complete when the run is finished.
-    pub done: Arc<Event>,
-}
-
-/// A run that the queue never comes to fails, so that nobody waits for it forever.
-impl Drop for Run {
-    fn drop(&mut self) {
-        self.fail("the device's queue ended before the work was done");
-    }
 }
 
 impl Run {
-    /// Ends with an error, unless the run is finished.
-    pub fn fail(&self, cause: &str) {
-        self.done.complete(vec![Err(RunError(cause.into())); self.program.outputs.len()]);
-    }
-
     /// Lets go of all buffers.
     pub fn let_go(&mut self) {
         self.inputs.clear();
         self.outputs.clear();
     }
 
-    /// Runs the steps and says how each output ended. A step that fails spoils its results, and one that reads what
-    /// failed those that depend on it; all others run: only what depends on a failure fails, with its cause.
-    pub fn execute(&self, arena: *mut u8, par: &Par, level: Level) -> Vec<Result<(), RunError>> {
+    /// Runs the steps and completes each output when its last step is done. A step that fails spoils its results, and
+    /// one that reads what failed those that depend on it; all others run: only what depends on a failure fails, with
+    /// its cause.
+    pub fn execute(&self, arena: *mut u8, par: &Par, level: Level, done: &Event) {
         let mut spoilt: Vec<(Location, RunError)> = Vec::new();
         for (i, input) in self.inputs.iter().enumerate() {
             if let Binding::Buffer(_, ready) = input
@@ -75,7 +62,7 @@ impl Run {
             if failures.iter().any(Option::is_none)
                 && let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.step(step, arena, context)))
             {
-                let (name, what) = (step.op.operation().name(), message(&*panic));
+                let (name, what) = (step.op.operation().name(), cause_of(&*panic));
                 let failure = RunError(format!("kernel {i} ({name} -> {}) failed: {what}", step.outputs[0].ty).into());
                 let spoils = |k: usize| match &step.op {
                     Op::Fused(op) if panic.is::<Refused>() => op.depends_on_indices(k),
@@ -86,11 +73,13 @@ impl Run {
                 }
             }
             spoilt.retain(|(at, _)| step.outputs.iter().all(|output| *at != output.location));
-            spoilt.extend(step.outputs.iter().zip(failures).filter_map(|(output, e)| Some((output.location, e?))));
+            for (output, failure) in step.outputs.iter().zip(failures) {
+                if let Location::Output(k) = output.location {
+                    done.complete(k, failure.clone().map_or(Ok(()), Err));
+                }
+                spoilt.extend(failure.map(|e| (output.location, e)));
+            }
         }
-        let outcome =
-            |i| spoilt.iter().find(|(at, _)| *at == Location::Output(i)).map_or(Ok(()), |(_, e)| Err(e.clone()));
-        (0..self.outputs.len()).map(outcome).collect()
     }
 
     fn pointer(&self, location: Location, arena: *mut u8) -> *mut u8 {
@@ -144,11 +133,6 @@ fn inherited(step: &Step, k: usize, causes: &[Option<RunError>]) -> Option<RunEr
     causes.iter().zip(depends).find_map(|(cause, depends)| cause.clone().filter(|_| depends))
 }
 
-fn message(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .or_else(|| panic.downcast_ref::<Refused>().map(|refused| refused.0.as_str()))
-        .unwrap_or("it panicked without a message")
+fn cause_of(panic: &(dyn Any + Send)) -> &str {
+    panic.downcast_ref::<Refused>().map_or_else(|| message(panic), |refused| refused.0.as_str())
 }

@@ -1,48 +1,23 @@
-//! Devices, queues, events and buffers; runs a compiled program.
+//! Devices, their queues and buffers; runs compiled programs and copies values between devices.
 //!
-//! A [`Device`] is a queue with its own threads and memory. Work is handed over and runs in order; the hand-over
-//! returns at once with [`Value`]s that can be read, or used by further work, before they are computed.
+//! A [`Device`] has its own threads and memory and two queues: one computes, one copies values in. Work is handed over
+//! and starts when what it needs is there; the hand-over returns at once with [`Value`]s that can be read, or used by
+//! further work on any device, before they are computed.
 
 mod buffer;
+mod copy;
+mod cores;
 mod device;
 mod event;
 mod execute;
+mod registry;
+mod value;
+mod worker;
 
 pub use buffer::{Buffer, MemoryStats};
-pub use device::{Device, DeviceError};
-pub use event::{Ready, RunError};
+pub use device::{Device, DeviceId};
+pub use event::Event;
 pub use execute::Binding;
-
-use std::sync::Arc;
-
-/// A value that a device has computed or will compute: dense elements and when they are there. Clones share it.
-#[derive(Clone)]
-pub struct Value {
-    /// Work on the queue shares the parts, and not this.
-    parts: Arc<(Arc<Buffer>, Ready)>,
-}
-
-impl Value {
-    pub(crate) fn new(buffer: Arc<Buffer>, ready: Ready) -> Self {
-        Value { parts: Arc::new((buffer, ready)) }
-    }
-
-    /// The elements, row-major.
-    pub fn buffer(&self) -> &Arc<Buffer> {
-        &self.parts.0
-    }
-
-    /// When the elements are there.
-    pub fn ready(&self) -> &Ready {
-        &self.parts.1
-    }
-
-    /// Whether this is the only clone of the value, so that a run may overwrite it. Work that was handed over
-    /// earlier does not count: it runs before.
-    pub fn is_unique(&self) -> bool {
-        let unique = Arc::strong_count(&self.parts) == 1;
-        // What another thread read before it dropped its clone is ordered before the overwriting.
-        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
-        unique
-    }
-}
+pub use meshwork_queue::RunError;
+pub use registry::{DeviceError, cpu_groups, set_cpu_devices, set_cpu_groups, synchronize_all, wait_for_room};
+pub use value::{Ready, Value};

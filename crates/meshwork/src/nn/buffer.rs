@@ -2,7 +2,7 @@
 
 use super::{Leaf, Module, Visitor};
 use crate::DType;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, with_default_device};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -23,7 +23,7 @@ impl Buffer {
     /// A buffer that begins with these values, which are read at once.
     pub fn new(value: &Tensor) -> Buffer {
         let initial = value.to_bytes();
-        let own = Tensor::from_bytes(&initial, value.dtype(), value.shape());
+        let own = with_default_device(&value.device(), || Tensor::from_bytes(&initial, value.dtype(), value.shape()));
         let inner = Inner { shape: value.shape().to_vec(), dtype: value.dtype(), initial, value: Mutex::new(own) };
         Buffer { inner: Arc::new(inner) }
     }
@@ -61,7 +61,9 @@ impl Buffer {
 
     /// Goes back to the first value.
     pub fn reset(&self) {
-        *self.lock() = Tensor::from_bytes(&self.inner.initial, self.dtype(), self.shape());
+        let initial = || Tensor::from_bytes(&self.inner.initial, self.dtype(), self.shape());
+        let mut value = self.lock();
+        *value = with_default_device(&value.device(), initial);
     }
 
     pub(crate) fn address(&self) -> usize {

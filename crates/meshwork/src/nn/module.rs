@@ -2,7 +2,8 @@
 
 use super::{Buffer, Leaf, Parameter, StateError, Visitor, state};
 use crate::optim::Gradients;
-use crate::tensor::{self, Tensor, evaluate};
+use crate::Device;
+use crate::tensor::{self, Tensor, evaluate, no_grad};
 use rustc_hash::FxHashSet;
 
 /// Something with parameters: a layer, a model, or a part of one.
@@ -84,6 +85,18 @@ pub trait Module {
             Leaf::Parameter(p) if seen.insert(p.address()) => p.init(seed, path),
             Leaf::Buffer(b) if seen.insert(b.address()) => b.reset(),
             Leaf::Site(s) if seen.insert(s.address()) => s.assign(seed, path),
+            _ => {}
+        }));
+        evaluate(None);
+    }
+
+    /// Moves all parameters and buffers to a device. An optimizer that was made before keeps its state where it was: make
+    /// it afterwards.
+    fn to(&self, device: &Device) {
+        let mut seen = FxHashSet::default();
+        self.visit(&mut Visitor::new(&mut |_, leaf| match leaf {
+            Leaf::Parameter(p) if seen.insert(p.address()) => p.set(no_grad(|| p.value().to(device))),
+            Leaf::Buffer(b) if seen.insert(b.address()) => b.set(no_grad(|| b.value().to(device))),
             _ => {}
         }));
         evaluate(None);

@@ -2,7 +2,7 @@
 
 use super::{Init, Leaf, Module, RandomSite, Visitor};
 use crate::DType;
-use crate::tensor::{Tensor, no_grad};
+use crate::tensor::{Tensor, no_grad, with_default_device};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -113,7 +113,10 @@ impl Parameter {
     /// Initialises under a name, anew if need be.
     pub(crate) fn init(&self, seed: u64, name: &str) {
         self.inner.site.assign(seed, name);
-        let initial = self.initial();
+        let initial = match self.current() {
+            Some(value) => with_default_device(&value.device(), || self.initial()),
+            None => self.initial(),
+        };
         *self.lock() = Some(initial);
     }
 
@@ -128,7 +131,7 @@ impl Parameter {
 
     fn initial(&self) -> Tensor {
         let key = || self.inner.site.key_of(0, 0);
-        no_grad(|| self.inner.init.tensor(self.shape(), self.dtype(), key)).into_leaf(self.requires_grad())
+        no_grad(|| self.inner.init.tensor(self.shape(), self.dtype(), key).committed()).into_leaf(self.requires_grad())
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Tensor>> {

@@ -97,8 +97,8 @@ pub(crate) fn load(visit: &mut dyn FnMut(&mut Visitor<'_>), state: Vec<(String, 
     }
     for (name, value) in state {
         match known[name.as_str()] {
-            Slot::Parameter(p) => p.set(value),
-            Slot::Buffer(b) => b.set(value),
+            Slot::Parameter(p) => p.set(value.to(&p.value().device())),
+            Slot::Buffer(b) => b.set(value.to(&b.value().device())),
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use super::Rule;
 use crate::nn::{Module, Parameter};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, with_default_device};
 
 /// Parameters with their names: from a module (`&model`), a list, or a choice of one by name.
 #[derive(Clone, Default)]
@@ -73,5 +73,6 @@ impl<R: Rule> Group<R> {
 /// A tensor of the parameter's type that is there at once: it makes no program of the first step's own.
 fn filled(parameter: &Parameter, value: f64) -> Tensor {
     let element = Tensor::scalar(value, parameter.dtype()).to_bytes();
-    Tensor::from_bytes(&element.repeat(parameter.numel()), parameter.dtype(), parameter.shape())
+    let values = || Tensor::from_bytes(&element.repeat(parameter.numel()), parameter.dtype(), parameter.shape());
+    with_default_device(&parameter.value().device(), values)
 }

@@ -1,10 +1,10 @@
 //! Making tensors.
 
 use super::convert::{Element, bytes_of, scalar_bytes};
+use super::device::default_device;
 use super::{Content, Tensor};
 use meshwork_graph::ops::{BinaryOp, Const, Expand, Iota, Reshape};
 use meshwork_graph::{DType, Scalar, Shape, Type};
-use meshwork_runtime::Device;
 
 impl Tensor {
     /// A tensor of these elements in row-major order.
@@ -21,8 +21,7 @@ impl Tensor {
             values.len(),
             ty.shape
         );
-        let device = Device::cpu(0).expect("the first device is always there");
-        Tensor::ready(ty, Content::Device(device.upload(bytes_of(values))))
+        Tensor::ready(ty, Content::Device(default_device().upload(bytes_of(values))))
     }
 
     /// A tensor of raw elements in native byte order; those of bool are 0 or 1.
@@ -35,8 +34,7 @@ impl Tensor {
         assert_eq!(bytes.len(), ty.bytes(), "{} bytes do not make a tensor {ty}", bytes.len());
         let wrong = bytes.iter().position(|&b| dtype == DType::Bool && b > 1);
         assert!(wrong.is_none(), "byte {} is no bool: they are 0 or 1", wrong.unwrap_or_default());
-        let device = Device::cpu(0).expect("the first device is always there");
-        Tensor::ready(ty, Content::Device(device.upload(bytes)))
+        Tensor::ready(ty, Content::Device(default_device().upload(bytes)))
     }
 
     /// A 0-d tensor whose value is an input of the program, not part of its structure: programs that differ in it
@@ -70,20 +68,20 @@ impl Tensor {
         Tensor::constant(value, self.dtype()).spread(&self.ty().shape)
     }
 
-    /// Zeros of this tensor's type.
+    /// Zeros of this tensor's type, on its device.
     pub fn zeros_like(&self) -> Tensor {
-        self.constant_like(0.0)
+        self.constant_like(0.0).beside(self)
     }
 
-    /// Ones of this tensor's type.
+    /// Ones of this tensor's type, on its device.
     pub fn ones_like(&self) -> Tensor {
-        self.constant_like(1.0)
+        self.constant_like(1.0).beside(self)
     }
 }
 
 /// A tensor of one number.
 pub fn full(shape: &[usize], value: f64, dtype: DType) -> Tensor {
-    Tensor::constant(value, dtype).spread(&Shape::new(shape))
+    Tensor::constant(value, dtype).spread(&Shape::new(shape)).committed()
 }
 
 /// A tensor of zeros.
@@ -98,23 +96,28 @@ pub fn ones(shape: &[usize], dtype: DType) -> Tensor {
 
 /// The numbers 0, 1, …, n − 1.
 pub fn arange(n: usize, dtype: DType) -> Tensor {
+    counted(n, dtype).committed()
+}
+
+/// As [`arange`], computed wherever it is needed.
+fn counted(n: usize, dtype: DType) -> Tensor {
     Tensor::record(Iota { shape: Shape::new(&[n]), dim: 0, dtype }, &[])
 }
 
 /// The position along `dim` at every element of a shape: one row of numbers, repeated as a view.
 pub(crate) fn positions(shape: &Shape, dim: usize, dtype: DType) -> Tensor {
     let row = (0..shape.rank()).map(|d| if d == dim { shape[d] } else { 1 }).collect();
-    let row = Tensor::record(Reshape { shape: row }, &[&arange(shape[dim], dtype)]);
+    let row = Tensor::record(Reshape { shape: row }, &[&counted(shape[dim], dtype)]);
     Tensor::record(Expand { shape: shape.clone() }, &[&row])
 }
 
 /// `n` numbers from `start` to `end` in equal steps, both included.
 pub fn linspace(start: f64, end: f64, n: usize, dtype: DType) -> Tensor {
     let step = if n > 1 { (end - start) / (n - 1) as f64 } else { 0.0 };
-    let positions = arange(n, dtype);
+    let positions = counted(n, dtype);
     let (step, start) = (positions.constant_like(step), positions.constant_like(start));
     let scaled = positions.binary(BinaryOp::Mul, &step);
-    scaled.binary(BinaryOp::Add, &start)
+    scaled.binary(BinaryOp::Add, &start).committed()
 }
 
 /// The identity matrix [n, n].
@@ -122,7 +125,7 @@ pub fn eye(n: usize, dtype: DType) -> Tensor {
     let shape = Shape::new(&[n, n]);
     let row = positions(&shape, 0, DType::I64);
     let column = positions(&shape, 1, DType::I64);
-    row.binary(BinaryOp::Eq, &column).to_dtype(dtype)
+    row.binary(BinaryOp::Eq, &column).to_dtype(dtype).committed()
 }
 
 /// Class indices [...] as rows of zeros with a one: [..., classes].

@@ -4,52 +4,60 @@ use super::cache::Cache;
 use super::node::{Content, Inputs, Node, State, let_go, take_held};
 use super::still::{Still, hold_still};
 use crate::inspect;
+use super::device::{default_device, device};
 use meshwork_cpu::kernel::CpuTarget;
 use meshwork_graph::graph::{Graph, Node as GraphNode, Operands};
 use meshwork_graph::ops::Input;
-use meshwork_graph::passes::compile;
-use meshwork_graph::program::{Donation, Program};
+use meshwork_graph::passes::plan;
+use meshwork_graph::plan::{Plan, Task};
+use meshwork_graph::program::{Donation, Program, Target};
 use meshwork_graph::{NodeId, Op};
-use meshwork_runtime::{Binding, Device, Value};
+use meshwork_runtime::{Binding, Device, DeviceId, Value, wait_for_room};
+use smallvec::SmallVec;
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Compiled programs.
+/// Compiled plans.
 #[derive(Default)]
-struct Programs {
-    known: Cache<Program>,
+struct Plans {
+    known: Cache<Plan>,
     compiled: u64,
-    last: Option<Arc<Program>>,
+    last: Option<Arc<Plan>>,
 }
 
-fn programs() -> MutexGuard<'static, Option<Programs>> {
-    static PROGRAMS: Mutex<Option<Programs>> = Mutex::new(None);
-    PROGRAMS.lock().unwrap_or_else(|e| e.into_inner())
+fn plans() -> MutexGuard<'static, Option<Plans>> {
+    static PLANS: Mutex<Option<Plans>> = Mutex::new(None);
+    PLANS.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Counts how many programs have been compiled since the start of the process. A training loop that compiles
+/// Counts how many evaluations have been compiled since the start of the process. A training loop that compiles
 /// in its second step or later records a graph that changes from step to step.
 pub fn compile_count() -> u64 {
-    programs().as_ref().map_or(0, |p| p.compiled)
+    plans().as_ref().map_or(0, |p| p.compiled)
 }
 
-/// The program that was handed over last, for reports.
+/// The plan that was handed over last, for reports.
+pub fn last_plan() -> Option<Arc<Plan>> {
+    plans().as_ref().and_then(|p| p.last.clone())
+}
+
+/// The first program of the plan that was handed over last: all of it, where there is one device.
 pub fn last_program() -> Option<Arc<Program>> {
-    programs().as_ref().and_then(|p| p.last.clone())
+    last_plan().and_then(|plan| plan.programs().next().cloned())
 }
 
 /// Runs everything alive and pending on this thread, and `also` with all that it needs. Returns before it is computed;
 /// reading a value waits for it.
 pub(crate) fn evaluate(also: Option<&Arc<Node>>) {
+    wait_for_room();
     let mut still = hold_still();
     let mut collected = ROOM.take();
     collected.fill(also, &mut still);
     if !collected.nodes.is_empty() {
-        let device = Device::cpu(0).expect("the first device is always there");
-        let threads = device.num_threads();
+        let sites = Sites::of(&collected, &still);
         let donation = collected.donation(&still);
-        let program = collected.program(&donation, threads, &still);
-        let values = device.run(program, collected.bindings(&still), threads);
+        let plan = collected.plan(&donation, &sites, &still);
+        let values = collected.hand_over(&plan, &sites, &still);
         collected.settle(values, &mut still);
     }
     ROOM.set(collected);
@@ -170,24 +178,32 @@ impl Collected {
         self.nodes.iter().filter(|node| !node.is_pending(still))
     }
 
-    /// The program that computes the kept nodes.
-    fn program(&self, donation: &Donation, threads: usize, still: &Still) -> Arc<Program> {
-        let mut guard = programs();
-        let Programs { known, compiled, last } = guard.get_or_insert_default();
+    /// The plan that computes the kept nodes.
+    fn plan(&self, donation: &Donation, sites: &Sites, still: &Still) -> Arc<Plan> {
+        let mut guard = plans();
+        let Plans { known, compiled, last } = guard.get_or_insert_default();
         let compile = || {
-            let target = CpuTarget { threads };
-            let program = compile(&self.graph(still), donation, &target, &mut |pass, graph| inspect::pass(pass, graph));
-            inspect::program(&program);
+            let devices = self.devices(still);
+            let target = |number| {
+                let threads = sites.get(DeviceId(number)).num_threads();
+                Box::new(CpuTarget { threads }) as Box<dyn Target>
+            };
+            let home = sites.home.id().0;
+            let plan = plan(&self.graph(still), &devices, home, donation, &target, &mut |pass, graph| {
+                inspect::pass(pass, graph);
+            });
+            plan.programs().for_each(|program| inspect::program(program));
             *compiled += 1;
-            program
+            plan
         };
-        let program = known.find(|words| self.describe(donation, threads, still, words), compile);
-        last.insert(program).clone()
+        let plan = known.find(|words| self.describe(donation, sites, still, words), compile);
+        last.insert(plan).clone()
     }
 
-    /// Spells everything that the program depends on.
-    fn describe(&self, donation: &Donation, threads: usize, still: &Still, words: &mut Vec<u64>) {
-        words.extend([threads as u64, self.nodes.len() as u64]);
+    /// Spells everything that the plan depends on.
+    fn describe(&self, donation: &Donation, sites: &Sites, still: &Still, words: &mut Vec<u64>) {
+        words.extend([sites.others.len() as u64, self.nodes.len() as u64]);
+        words.extend(sites.all().map(|(device, threads)| (threads as u64) << 32 | u64::from(device.id().0)));
         words.extend(donation.iter().map(|&donated| u64::from(donated)));
         for (node, &kept) in self.nodes.iter().zip(&self.kept) {
             match node.operands(still) {
@@ -198,6 +214,14 @@ impl Collected {
                 }
             }
         }
+        if !sites.others.is_empty() {
+            words.extend(self.nodes.iter().map(|node| u64::from(site(node, still).map_or(0, |device| device.0))));
+        }
+    }
+
+    /// Where each node is computed, or lies.
+    fn devices(&self, still: &Still) -> Vec<Option<u32>> {
+        self.nodes.iter().map(|node| site(node, still).map(|device| device.0)).collect()
     }
 
     fn graph(&self, still: &Still) -> Graph {
@@ -231,13 +255,42 @@ impl Collected {
         self.leaves(still).map(donated).collect()
     }
 
-    fn bindings(&self, still: &Still) -> Vec<Binding> {
-        let binding = |node: &Arc<Node>| match node.state(still) {
-            State::Ready { content: Content::Device(value), .. } => Binding::from(value),
-            State::Ready { content: Content::Scalar(bytes), .. } => Binding::Scalar(u64::from_ne_bytes(*bytes)),
-            _ => unreachable!("leaves are ready"),
+    /// Hands all tasks of a plan over and gives the values of the kept nodes.
+    fn hand_over(&self, plan: &Plan, sites: &Sites, still: &Still) -> Vec<Value> {
+        let leaves: SmallVec<[&Content; 32]> = self.leaves(still).map(|leaf| content(leaf, still)).collect();
+        let mut made: SmallVec<[Option<Value>; 32]> = SmallVec::from_elem(None, plan.values - leaves.len());
+        for task in &plan.tasks {
+            let value = |id: usize| match leaves.get(id) {
+                Some(Content::Device(value)) => Some(value),
+                Some(Content::Scalar(_)) => None,
+                None => made[id - leaves.len()].as_ref(),
+            };
+            match task {
+                Task::Run { device, program, inputs, outputs } => {
+                    let binding = |&id: &usize| match leaves.get(id) {
+                        Some(Content::Scalar(bytes)) => Binding::Scalar(u64::from_ne_bytes(*bytes)),
+                        _ => Binding::from(value(id).expect(ORDERED)),
+                    };
+                    let bindings = inputs.iter().map(binding).collect();
+                    let (device, threads) = sites.with_threads(DeviceId(*device));
+                    let values = device.run(program.clone(), bindings, threads);
+                    for (&id, value) in outputs.iter().zip(values) {
+                        made[id - leaves.len()] = Some(value);
+                    }
+                }
+                Task::Copy { value: id, to, result } => {
+                    let copy = sites.get(DeviceId(*to)).copy(value(*id).expect(ORDERED));
+                    made[result - leaves.len()] = Some(copy);
+                }
+            }
+        }
+        sites.all().for_each(|(device, _)| device.end_of_hand_over());
+        let output = |&id: &usize| match leaves.get(id) {
+            Some(Content::Device(value)) => value.clone(),
+            Some(Content::Scalar(_)) => unreachable!("numbers are no outputs"),
+            None => made[id - leaves.len()].clone().expect(ORDERED),
         };
-        self.leaves(still).map(binding).collect()
+        plan.outputs.iter().map(output).collect()
     }
 
     /// Records that the nodes have been handed over, and lets them go.
@@ -261,5 +314,63 @@ impl Collected {
         self.uses.clear();
         self.kept.clear();
         self.history.clear();
+    }
+}
+
+const ORDERED: &str = "tasks come after what they need";
+
+/// The devices of one evaluation.
+struct Sites {
+    /// Where values go that could be computed anywhere: the only device, or the thread's default.
+    home: Device,
+    threads: usize,
+    /// All other devices, with their numbers of threads, in the order in which the nodes name them.
+    others: Vec<(Device, usize)>,
+}
+
+impl Sites {
+    fn of(collected: &Collected, still: &Still) -> Sites {
+        let mut ids: SmallVec<[DeviceId; 4]> = SmallVec::new();
+        for id in collected.nodes.iter().filter_map(|node| site(node, still)) {
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
+        let home = match ids[..] {
+            [only] => device(only),
+            _ => default_device(),
+        };
+        let others = ids.into_iter().filter(|&id| id != home.id()).map(device);
+        let others = others.map(|device| (device.clone(), device.num_threads())).collect();
+        Sites { threads: home.num_threads(), home, others }
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&Device, usize)> {
+        std::iter::once((&self.home, self.threads)).chain(self.others.iter().map(|(device, threads)| (device, *threads)))
+    }
+
+    fn with_threads(&self, id: DeviceId) -> (&Device, usize) {
+        self.all().find(|(device, _)| device.id() == id).expect("a device of this evaluation")
+    }
+
+    fn get(&self, id: DeviceId) -> &Device {
+        self.with_threads(id).0
+    }
+}
+
+/// Where a node is computed, or its value lies; none for numbers, and for what is computed wherever it is needed.
+fn site(node: &Node, still: &Still) -> Option<DeviceId> {
+    match node.state(still) {
+        State::Ready { content: Content::Device(value), .. } => Some(value.device()),
+        State::Ready { content: Content::Scalar(_), .. } => None,
+        _ => node.device(),
+    }
+}
+
+/// The value of a leaf.
+fn content<'a>(leaf: &'a Node, still: &'a Still) -> &'a Content {
+    match leaf.state(still) {
+        State::Ready { content, .. } => content,
+        _ => unreachable!("leaves are ready"),
     }
 }

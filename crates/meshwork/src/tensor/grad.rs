@@ -4,7 +4,7 @@ use super::Tensor;
 use super::cache::Cache;
 use super::evaluate::GONE;
 use super::kind::Kind;
-use super::node::{Inputs, Node, State, next_ids};
+use super::node::{Inputs, Node, State, device_of, next_ids};
 use super::still::{Still, hold_still};
 use crate::inspect;
 use meshwork_graph::graph::{Graph, Node as GraphNode, Operands};
@@ -221,7 +221,8 @@ impl<'a> Tape<'a> {
             let inputs: Inputs = operands.iter().map(|&x| self.get(x, &recorded).clone()).collect();
             let requires_grad = create_graph && inputs.iter().any(|x| x.requires_grad);
             let released = !create_graph && !inputs.is_empty();
-            let node = Node::new(id, kind.clone(), requires_grad, false, State::Pending(inputs));
+            let device = device_of(kind, &inputs);
+            let node = Node::new(id, kind.clone(), device, requires_grad, false, State::Pending(inputs));
             node.released.store(released, Ordering::Relaxed);
             recorded.push(node.shared());
         }

@@ -3,6 +3,7 @@
 mod cache;
 mod convert;
 mod create;
+mod device;
 mod evaluate;
 mod grad;
 mod kind;
@@ -13,7 +14,8 @@ mod still;
 
 pub use convert::Element;
 pub use create::{arange, eye, full, linspace, one_hot, ones, zeros};
-pub use evaluate::{compile_count, last_program};
+pub use device::{default_device, record_event, synchronize, synchronize_device, with_default_device};
+pub use evaluate::{compile_count, last_plan, last_program};
 pub use grad::{grad, grad_with};
 pub use node::no_grad;
 pub use ops::*;
@@ -25,7 +27,6 @@ pub(crate) use node::{Content, Node};
 
 use kind::Kind;
 use meshwork_graph::{DType, Op, Type};
-use meshwork_runtime::Device;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -85,6 +86,7 @@ impl Tensor {
             Ok(kind) => kind,
             Err(e) => panic!("{e}"),
         };
+        one_device(&kind, inputs);
         let off = node::grad_is_off();
         let requires_grad = !off && inputs.iter().any(|t| t.node.requires_grad);
         let inputs = inputs.iter().map(|t| t.node.clone()).collect();
@@ -128,11 +130,6 @@ impl Tensor {
     /// The element type.
     pub fn dtype(&self) -> DType {
         self.ty().dtype
-    }
-
-    /// The device that the value lives on.
-    pub fn device(&self) -> Device {
-        Device::cpu(0).expect("the first device is always there")
     }
 
     /// Whether gradients flow to or through the tensor.
@@ -187,8 +184,14 @@ impl Tensor {
     }
 }
 
-/// Runs everything pending on this thread and waits until all devices are done.
-pub fn synchronize() {
-    evaluate(None);
-    Device::cpu(0).expect("the first device is always there").synchronize();
+/// Checks that the operands that have a device have the same one.
+#[track_caller]
+fn one_device(kind: &Kind, inputs: &[&Tensor]) {
+    let mut devices = inputs.iter().filter_map(|t| t.node.device());
+    let Some(first) = devices.next() else { return };
+    if let Some(other) = devices.find(|&device| device != first) {
+        let (name, first, other): (_, String, String) =
+            (kind.op.operation().name(), device::name(first), device::name(other));
+        panic!("{name}: operands on {first} and {other}: bring them together with .to(&device)");
+    }
 }

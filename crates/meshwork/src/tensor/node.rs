@@ -3,7 +3,7 @@
 use super::kind::Kind;
 use super::still::{Guarded, Still};
 use meshwork_graph::{Op, Type};
-use meshwork_runtime::Value;
+use meshwork_runtime::{DeviceId, Value};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -18,6 +18,8 @@ pub(crate) struct Node {
     pub id: u64,
     /// How the value is computed, and its type.
     pub kind: Arc<Kind>,
+    /// The number of the device that computes it, or has it; 0 if it is computed wherever it is needed.
+    device: AtomicU32,
     /// Tensors that hold it: its value is wanted while there are any.
     holders: AtomicU32,
     /// Whether gradients flow to or through it, so that its history outlives an early read.
@@ -78,19 +80,32 @@ pub(crate) fn next_ids(count: usize) -> u64 {
 impl Node {
     /// Records an operation.
     pub fn pending(kind: Arc<Kind>, inputs: Inputs, requires_grad: bool, boundary: bool) -> Node {
-        Self::new(next_ids(1), kind, requires_grad, boundary, State::Pending(inputs))
+        let device = device_of(&kind, &inputs);
+        Self::new(next_ids(1), kind, device, requires_grad, boundary, State::Pending(inputs))
     }
 
     /// A value that is there already.
     pub fn ready(ty: Type, content: Content) -> Node {
         let input: Op = meshwork_graph::ops::Input { ty }.into();
         let kind = Kind::of(input, &[]).unwrap_or_else(|e| unreachable!("an input has any type: {e}"));
-        Self::new(next_ids(1), kind, false, false, State::Ready { content, history: Inputs::new() })
+        let device = match &content {
+            Content::Device(value) => Some(value.device()),
+            Content::Scalar(_) => None,
+        };
+        Self::new(next_ids(1), kind, device, false, false, State::Ready { content, history: Inputs::new() })
     }
 
-    pub fn new(id: u64, kind: Arc<Kind>, requires_grad: bool, boundary: bool, state: State) -> Node {
+    pub fn new(
+        id: u64,
+        kind: Arc<Kind>,
+        device: Option<DeviceId>,
+        requires_grad: bool,
+        boundary: bool,
+        state: State,
+    ) -> Node {
         Node {
             id,
+            device: AtomicU32::new(device.map_or(0, |device| device.0)),
             requires_grad: requires_grad && kind.ty.dtype.is_float(),
             kind,
             holders: AtomicU32::new(0),
@@ -119,7 +134,20 @@ impl Node {
             State::Ready { content, .. } => State::Ready { content: content.clone(), history: Inputs::new() },
             State::Gone => State::Gone,
         };
-        Self::new(next_ids(1), self.kind.clone(), requires_grad, true, state)
+        Self::new(next_ids(1), self.kind.clone(), self.device(), requires_grad, true, state)
+    }
+
+    /// The device that computes it, or has it; none for what is computed wherever it is needed.
+    pub fn device(&self) -> Option<DeviceId> {
+        match self.device.load(Ordering::Relaxed) {
+            0 => None,
+            number => Some(DeviceId(number)),
+        }
+    }
+
+    /// Gives a node without a device one.
+    pub fn commit(&self, device: DeviceId) {
+        let _ = self.device.compare_exchange(0, device.0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     pub fn ty(&self) -> &Type {
@@ -203,6 +231,14 @@ impl Node {
     /// Whether the node's operands must be there after a run, for gradients yet to be taken.
     pub fn keeps_history(&self) -> bool {
         self.requires_grad && !self.boundary && !self.released.load(Ordering::Relaxed)
+    }
+}
+
+/// The device of an operation: that of its operands, which are on one, or another one that it says itself.
+pub(crate) fn device_of(kind: &Kind, inputs: &[Arc<Node>]) -> Option<DeviceId> {
+    match &kind.op {
+        Op::ToDevice(op) => Some(DeviceId(op.to)),
+        _ => inputs.iter().find_map(|x| x.device()),
     }
 }
 

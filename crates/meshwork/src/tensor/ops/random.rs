@@ -43,7 +43,7 @@ pub(crate) fn set_random_step(step: u64) {
     STEP.set(step);
 }
 
-/// Random values of a key.
+/// Random values of a key, computed wherever they are needed.
 pub(crate) fn keyed(distribution: Distribution, shape: &[usize], dtype: DType, key: u64) -> Tensor {
     let random = Random { distribution, shape: Shape::new(shape), dtype };
     Tensor::record(random, &[&Tensor::key(key)]).detach()
@@ -57,12 +57,12 @@ fn next_key() -> u64 {
 
 /// Uniform values in [0, 1), f32.
 pub fn rand(shape: &[usize]) -> Tensor {
-    keyed(Distribution::Uniform, shape, DType::F32, next_key())
+    keyed(Distribution::Uniform, shape, DType::F32, next_key()).committed()
 }
 
 /// Normal values of mean 0 and variance 1, f32.
 pub fn randn(shape: &[usize]) -> Tensor {
-    keyed(Distribution::Normal, shape, DType::F32, next_key())
+    keyed(Distribution::Normal, shape, DType::F32, next_key()).committed()
 }
 
 /// Uniform values in [low, high), f32.
@@ -84,5 +84,5 @@ pub fn bernoulli(p: &Tensor) -> Tensor {
 
 /// A random order of 0..n (i64).
 pub fn permutation(n: usize) -> Tensor {
-    keyed(Distribution::Permutation, &[n], DType::I64, next_key())
+    keyed(Distribution::Permutation, &[n], DType::I64, next_key()).committed()
 }

@@ -1,0 +1,480 @@
+//! From a graph whose nodes are on several devices to pieces that run on one each, and the copies between them.
+//!
+//! A piece starts when all its inputs are there, so nodes that wait for different copies must not share one: a node's
+//! piece is its device and the set of all copies that it depends on, directly or not. The sets grow along every edge
+//! between pieces. (Inside a device an edge between pieces leads to a larger set by definition of a piece; a copy is
+//! in the set of whoever reads it, and not in that of the value that is copied.) So no pieces can wait for each other
+//! in a circle, and a copy starts, and what needs it follows, as soon as its value is there.
+//!
+//! Nodes without a device (constants, positions, random values of a key) are computed wherever they are needed; views
+//! are taken anew in each piece that reads them. Neither costs a copy, and neither changes a bit.
+
+use crate::graph::{Graph, Node, NodeId};
+use crate::op::Op;
+use crate::ops::Input;
+use crate::program::Donation;
+use crate::shape::Type;
+use std::collections::{HashMap, HashSet};
+
+/// What runs on one device, or a copy; values are numbered as in [`crate::plan::Plan`].
+#[derive(Debug)]
+pub enum Piece {
+    /// A graph for one device.
+    Run {
+        /// The device.
+        device: u32,
+        /// The nodes.
+        graph: Graph,
+        /// The value of each input of the graph.
+        inputs: Vec<usize>,
+        /// The inputs that may be overwritten.
+        donation: Donation,
+        /// The value of each output of the graph.
+        outputs: Vec<usize>,
+    },
+    /// A copy to another device.
+    Copy {
+        /// What is copied.
+        value: usize,
+        /// Where to.
+        to: u32,
+        /// The copy.
+        result: usize,
+    },
+}
+
+/// Pieces in the order of hand-over, each after those that it needs.
+#[derive(Debug)]
+pub struct Partition {
+    /// The pieces.
+    pub pieces: Vec<Piece>,
+    /// Number of values; the first are the graph's inputs.
+    pub values: usize,
+    /// The value of each output of the graph.
+    pub outputs: Vec<usize>,
+}
+
+/// Speeds by which pieces are put in order; only their ratio matters, and only for the order.
+const FLOPS_PER_BYTE: u64 = 8;
+
+/// Divides a graph. `devices` says where each node is computed, and each input lies; nodes with `None` are computed
+/// wherever they are needed, at `home` if nobody needs them. `donation` says which inputs may be overwritten.
+pub fn partition(graph: &Graph, devices: &[Option<u32>], home: u32, donation: &Donation) -> Partition {
+    let mut sites = devices.iter().flatten();
+    let first = sites.next().copied().unwrap_or(home);
+    if sites.all(|&device| device == first) && !graph.nodes.iter().any(|node| matches!(node.op, Op::ToDevice(_))) {
+        return whole(graph, first, donation);
+    }
+    Division::new(graph, devices, home).divide(donation)
+}
+
+/// The only piece of a graph on one device.
+fn whole(graph: &Graph, device: u32, donation: &Donation) -> Partition {
+    let leaves = graph.nodes.iter().filter(|node| matches!(node.op, Op::Input(_))).count();
+    let outputs: Vec<usize> = (leaves..leaves + graph.outputs.len()).collect();
+    let piece = Piece::Run {
+        device,
+        graph: graph.clone(),
+        inputs: (0..leaves).collect(),
+        donation: donation.clone(),
+        outputs: outputs.clone(),
+    };
+    Partition { pieces: vec![piece], values: leaves + outputs.len(), outputs }
+}
+
+/// A set of copies, interned.
+type SetId = usize;
+
+/// Where the value of a node comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Site {
+    /// An input that is there on every device: a number.
+    Number,
+    /// An input on a device.
+    Leaf(u32),
+    /// Computed wherever it is needed.
+    Free,
+    /// Computed on a device.
+    At(u32),
+}
+
+struct Division<'a> {
+    graph: &'a Graph,
+    home: u32,
+    /// The node that a node merely passes on: the operand of a passage between devices.
+    roots: Vec<NodeId>,
+    sites: Vec<Site>,
+    /// The copies that the node depends on, for nodes that are computed on a device.
+    sets: Vec<SetId>,
+    copies: Copies,
+    groups: Vec<Group>,
+    by_key: HashMap<(u32, SetId), usize>,
+    /// The group of each node that is computed on a device.
+    group_of: Vec<usize>,
+    /// The value of each root that leaves its group, and of each copy.
+    values: usize,
+    produced: HashMap<NodeId, usize>,
+    leaves: HashMap<NodeId, usize>,
+}
+
+/// The copies between devices and sets of them.
+#[derive(Default)]
+struct Copies {
+    /// What is copied where, and the value of the copy.
+    list: Vec<(NodeId, u32, usize)>,
+    known: HashMap<(NodeId, u32), usize>,
+    sets: Vec<Vec<u32>>,
+    set_ids: HashMap<Vec<u32>, SetId>,
+    unions: HashMap<(SetId, SetId), SetId>,
+}
+
+impl Copies {
+    fn set(&mut self, members: Vec<u32>) -> SetId {
+        if let Some(&id) = self.set_ids.get(&members) {
+            return id;
+        }
+        let id = self.sets.len();
+        self.sets.push(members.clone());
+        self.set_ids.insert(members, id);
+        id
+    }
+
+    fn union(&mut self, a: SetId, b: SetId) -> SetId {
+        if a == b {
+            return a;
+        }
+        let key = (a.min(b), a.max(b));
+        if let Some(&id) = self.unions.get(&key) {
+            return id;
+        }
+        let mut members: Vec<u32> = self.sets[a].iter().chain(&self.sets[b]).copied().collect();
+        members.sort_unstable();
+        members.dedup();
+        let id = self.set(members);
+        self.unions.insert(key, id);
+        id
+    }
+}
+
+/// A piece in the making.
+#[derive(Default)]
+struct Group {
+    device: u32,
+    set: SetId,
+    graph: Graph,
+    /// Where nodes of the whole graph are in the piece's.
+    local: HashMap<NodeId, NodeId>,
+    inputs: Vec<usize>,
+    /// Nodes of the whole graph whose values leave the piece.
+    outputs: Vec<NodeId>,
+    cost: u64,
+    first: usize,
+}
+
+impl<'a> Division<'a> {
+    fn new(graph: &'a Graph, devices: &[Option<u32>], home: u32) -> Self {
+        let mut roots: Vec<NodeId> = graph.ids().collect();
+        let mut sites = Vec::with_capacity(graph.nodes.len());
+        let mut leaves = HashMap::new();
+        for id in graph.ids() {
+            let node = graph.node(id);
+            let site = match (&node.op, devices[id.index()]) {
+                (Op::Input(_), None) => Site::Number,
+                (Op::Input(_), Some(device)) => Site::Leaf(device),
+                (_, None) => Site::Free,
+                (_, Some(device)) => Site::At(device),
+            };
+            if matches!(node.op, Op::Input(_)) {
+                leaves.insert(id, leaves.len());
+            }
+            if matches!(node.op, Op::ToDevice(_)) {
+                roots[id.index()] = roots[node.inputs[0].index()];
+            }
+            sites.push(site);
+        }
+        let mut copies = Copies::default();
+        copies.set(Vec::new());
+        Division {
+            graph,
+            home,
+            roots,
+            sites,
+            sets: vec![0; graph.nodes.len()],
+            copies,
+            groups: Vec::new(),
+            by_key: HashMap::new(),
+            group_of: vec![usize::MAX; graph.nodes.len()],
+            values: leaves.len(),
+            produced: HashMap::new(),
+            leaves,
+        }
+    }
+
+    fn root(&self, id: NodeId) -> NodeId {
+        self.roots[id.index()]
+    }
+
+    fn site(&self, id: NodeId) -> Site {
+        self.sites[id.index()]
+    }
+
+    /// Whether the node is no more than another look at its operand.
+    fn is_view(&self, id: NodeId) -> bool {
+        matches!(self.graph.node(id).op, Op::Reshape(_) | Op::Permute(_) | Op::Expand(_) | Op::Slice(_))
+    }
+
+    fn new_value(&mut self) -> usize {
+        self.values += 1;
+        self.values - 1
+    }
+
+    fn divide(mut self, donation: &Donation) -> Partition {
+        let nodes: Vec<NodeId> = self.graph.ids().filter(|&id| self.root(id) == id).collect();
+        for &id in &nodes {
+            if let Site::At(device) = self.site(id) {
+                let set = self.set_of(id, device);
+                self.sets[id.index()] = set;
+                self.group_of[id.index()] = self.group(device, set);
+            }
+        }
+        // Groups are filled in the order of nodes, so that operands of one group come before their uses.
+        for &id in &nodes {
+            if let Site::At(_) = self.site(id) {
+                let group = self.group_of[id.index()];
+                self.add(group, id);
+            }
+        }
+        let outputs = self.graph.outputs.clone().into_iter().map(|id| self.output(id)).collect();
+        self.finish(donation, outputs)
+    }
+
+    /// The group of a device and a set, begun if it is new.
+    fn group(&mut self, device: u32, set: SetId) -> usize {
+        if let Some(&group) = self.by_key.get(&(device, set)) {
+            return group;
+        }
+        self.by_key.insert((device, set), self.groups.len());
+        self.groups.push(Group { device, set, first: usize::MAX, ..Group::default() });
+        self.groups.len() - 1
+    }
+
+    /// The copies that a node depends on when it is computed on `device`.
+    fn set_of(&mut self, id: NodeId, device: u32) -> SetId {
+        let mut set = 0;
+        let mut stack: Vec<NodeId> = self.graph.node(id).inputs.to_vec();
+        let mut seen = HashSet::new();
+        while let Some(x) = stack.pop() {
+            let x = self.root(x);
+            let own = match self.site(x) {
+                Site::Number => 0,
+                Site::Free => {
+                    if seen.insert(x) {
+                        stack.extend(&self.graph.node(x).inputs);
+                    }
+                    0
+                }
+                Site::Leaf(at) => if at == device { 0 } else { self.arrival(x, device, 0) },
+                Site::At(at) => {
+                    let before = self.sets[x.index()];
+                    if at == device { before } else { self.arrival(x, device, before) }
+                }
+            };
+            set = self.copies.union(set, own);
+        }
+        set
+    }
+
+    /// The set of who reads the copy of a value on `device`.
+    fn arrival(&mut self, x: NodeId, device: u32, before: SetId) -> SetId {
+        let copy = self.copy(x, device);
+        let alone = self.copies.set(vec![copy as u32]);
+        self.copies.union(before, alone)
+    }
+
+    /// The copy of a value to a device.
+    fn copy(&mut self, x: NodeId, device: u32) -> usize {
+        if let Some(&copy) = self.copies.known.get(&(x, device)) {
+            return copy;
+        }
+        let value = self.new_value();
+        let copy = self.copies.list.len();
+        self.copies.list.push((x, device, value));
+        self.copies.known.insert((x, device), copy);
+        copy
+    }
+
+    /// Adds a node, and what it needs that is computed wherever it is needed, to a group.
+    fn add(&mut self, group: usize, id: NodeId) {
+        let mut stack = vec![id];
+        while let Some(&top) = stack.last() {
+            if self.groups[group].local.contains_key(&top) {
+                stack.pop();
+                continue;
+            }
+            let inputs: Vec<NodeId> = self.graph.node(top).inputs.iter().map(|&x| self.root(x)).collect();
+            let depth = stack.len();
+            for x in inputs.iter().rev().filter(|x| !self.groups[group].local.contains_key(x)) {
+                if self.is_made_here(group, *x) {
+                    stack.push(*x);
+                }
+            }
+            if stack.len() > depth {
+                continue;
+            }
+            stack.pop();
+            let inputs = inputs.into_iter().map(|x| self.operand(group, x)).collect();
+            let Node { op, ty, .. } = self.graph.node(top);
+            let types: Vec<&Type> = self.graph.node(top).inputs.iter().map(|&x| self.graph.ty(x)).collect();
+            let bytes = types.iter().map(|ty| ty.bytes()).sum::<usize>() + ty.bytes();
+            let place = &mut self.groups[group];
+            place.cost += op.operation().flops(&types, ty) + FLOPS_PER_BYTE * bytes as u64;
+            place.first = place.first.min(top.index());
+            place.graph.nodes.push(Node { op: op.clone(), inputs, ty: ty.clone() });
+            place.local.insert(top, NodeId(place.graph.nodes.len() as u32 - 1));
+        }
+    }
+
+    /// Whether a group that needs the value computes it itself.
+    fn is_made_here(&self, group: usize, x: NodeId) -> bool {
+        match self.site(x) {
+            Site::Free => true,
+            Site::At(device) => {
+                self.group_of[x.index()] == group || (device == self.groups[group].device && self.is_view(x))
+            }
+            Site::Number | Site::Leaf(_) => false,
+        }
+    }
+
+    /// The value in a group that needs it: computed there, or an input.
+    fn operand(&mut self, group: usize, x: NodeId) -> NodeId {
+        if let Some(&local) = self.groups[group].local.get(&x) {
+            return local;
+        }
+        let device = self.groups[group].device;
+        let value = self.value_on(x, device);
+        let ty = self.graph.ty(x).clone();
+        let place = &mut self.groups[group];
+        place.inputs.push(value);
+        let node = Node { op: Input { ty: ty.clone() }.into(), inputs: Default::default(), ty };
+        place.graph.nodes.push(node);
+        let local = NodeId(place.graph.nodes.len() as u32 - 1);
+        place.local.insert(x, local);
+        local
+    }
+
+    /// The value of a root on a device: an input of the graph, what a group computes, or a copy of one of these.
+    fn value_on(&mut self, x: NodeId, device: u32) -> usize {
+        match self.site(x) {
+            Site::Number => self.leaves[&x],
+            Site::Leaf(at) if at == device => self.leaves[&x],
+            Site::At(at) if at == device => self.produce(x),
+            Site::Leaf(_) => {
+                let copy = self.copy(x, device);
+                self.copies.list[copy].2
+            }
+            Site::At(_) => {
+                self.produce(x);
+                let copy = self.copy(x, device);
+                self.copies.list[copy].2
+            }
+            Site::Free => unreachable!("values without a device are computed where they are needed"),
+        }
+    }
+
+    /// Has the value of a node leave its group.
+    fn produce(&mut self, x: NodeId) -> usize {
+        if let Some(&value) = self.produced.get(&x) {
+            return value;
+        }
+        let value = self.new_value();
+        self.produced.insert(x, value);
+        let group = self.group_of[x.index()];
+        self.groups[group].outputs.push(x);
+        value
+    }
+
+    /// The value of an output of the graph.
+    fn output(&mut self, id: NodeId) -> usize {
+        let x = self.root(id);
+        let device = match self.site(id) {
+            Site::At(device) => device,
+            _ => self.home,
+        };
+        if self.site(x) == Site::Free {
+            let group = self.group(device, 0);
+            self.sites[x.index()] = Site::At(device);
+            self.group_of[x.index()] = group;
+            self.add(group, x);
+        }
+        self.value_on(x, device)
+    }
+
+    fn finish(mut self, donation: &Donation, outputs: Vec<usize>) -> Partition {
+        let order = self.order();
+        let position: HashMap<usize, usize> = order.iter().enumerate().map(|(at, &group)| (group, at)).collect();
+        // Which piece reads a value last, by position.
+        let mut last = vec![None; self.values];
+        for &group in &order {
+            for &value in &self.groups[group].inputs {
+                last[value] = Some(position[&group]);
+            }
+        }
+        let mut kept = vec![false; self.values];
+        outputs.iter().for_each(|&value| kept[value] = true);
+        let may_donate = |value: usize, at: usize| {
+            last[value] == Some(at) && !kept[value] && donation.get(value).copied().unwrap_or(true)
+        };
+        let mut pieces = Vec::new();
+        for (leaf, to, result) in self.copies.list.clone() {
+            if let Site::Leaf(_) = self.site(leaf) {
+                pieces.push(Piece::Copy { value: self.leaves[&leaf], to, result });
+            }
+        }
+        for (at, &group) in order.iter().enumerate() {
+            let Group { device, mut graph, local, inputs, outputs, .. } = std::mem::take(&mut self.groups[group]);
+            graph.outputs = outputs.iter().map(|x| local[x]).collect();
+            let donation = inputs.iter().map(|&value| may_donate(value, at)).collect();
+            let values = outputs.iter().map(|x| self.produced[x]).collect();
+            pieces.push(Piece::Run { device, graph, inputs, donation, outputs: values });
+            for x in outputs {
+                for &(source, to, result) in self.copies.list.iter().filter(|(source, ..)| *source == x) {
+                    pieces.push(Piece::Copy { value: self.produced[&source], to, result });
+                }
+            }
+        }
+        Partition { pieces, values: self.values, outputs }
+    }
+
+    /// The groups, those that the end waits longest for first (the upward rank of list scheduling: Topcuoglu, Hariri and
+    /// Wu, 2002). A group comes after those that it needs, for these have more behind them.
+    fn order(&self) -> Vec<usize> {
+        let mut by_size: Vec<usize> = (0..self.groups.len()).filter(|&g| !self.groups[g].graph.nodes.is_empty()).collect();
+        by_size.sort_by_key(|&g| (self.copies.sets[self.groups[g].set].len(), self.groups[g].first));
+        let mut producer: HashMap<usize, (usize, u64)> = HashMap::new();
+        for &g in &by_size {
+            for x in &self.groups[g].outputs {
+                producer.insert(self.produced[x], (g, 0));
+            }
+        }
+        for &(x, _, result) in &self.copies.list {
+            if let Some(&value) = self.produced.get(&x) {
+                let way = FLOPS_PER_BYTE * self.graph.ty(x).bytes() as u64;
+                producer.insert(result, (producer[&value].0, way));
+            }
+        }
+        let mut rank: HashMap<usize, u64> = HashMap::new();
+        for &g in by_size.iter().rev() {
+            let own = rank.get(&g).copied().unwrap_or(0) + self.groups[g].cost + 1;
+            rank.insert(g, own);
+            for value in &self.groups[g].inputs {
+                if let Some(&(before, way)) = producer.get(value) {
+                    let behind = rank.entry(before).or_insert(0);
+                    *behind = (*behind).max(own + way);
+                }
+            }
+        }
+        let mut order = by_size;
+        order.sort_by_key(|&g| (std::cmp::Reverse(rank[&g]), self.groups[g].first));
+        order
+    }
+}

@@ -1,0 +1,53 @@
+//! The tasks of one evaluation: programs of devices and copies between them.
+
+use crate::program::Program;
+use std::sync::Arc;
+
+/// A value of a plan: the leaves come first, numbered as the inputs of the graph, then the results of tasks.
+pub type ValueId = usize;
+
+/// Something that a queue does as a whole.
+#[derive(Clone, Debug)]
+pub enum Task {
+    /// A device runs a program.
+    Run {
+        /// The device.
+        device: u32,
+        /// What it runs.
+        program: Arc<Program>,
+        /// What is bound to the program's inputs.
+        inputs: Vec<ValueId>,
+        /// Its results.
+        outputs: Vec<ValueId>,
+    },
+    /// A value is copied to another device.
+    Copy {
+        /// The value.
+        value: ValueId,
+        /// Where it is copied to.
+        to: u32,
+        /// The copy.
+        result: ValueId,
+    },
+}
+
+/// A compiled graph that is spread over devices. Each task needs leaves and results of earlier tasks only.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The tasks in the order of hand-over: what others wait longest for comes first.
+    pub tasks: Vec<Task>,
+    /// Number of values.
+    pub values: usize,
+    /// The values that are wanted, in the order of the graph's outputs.
+    pub outputs: Vec<ValueId>,
+}
+
+impl Plan {
+    /// The programs in the order of hand-over.
+    pub fn programs(&self) -> impl Iterator<Item = &Arc<Program>> {
+        self.tasks.iter().filter_map(|task| match task {
+            Task::Run { program, .. } => Some(program),
+            Task::Copy { .. } => None,
+        })
+    }
+}

@@ -1,0 +1,159 @@
+//! Completion of a task, part by part.
+
+use crate::serving;
+use crate::sync::{Condvar, Mutex, lock, sleep};
+use smallvec::{SmallVec, smallvec};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Why a part of a task failed. Everything that needs it fails with the same cause; nothing else is touched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RunError(pub Arc<str>);
+
+/// How a part ended.
+pub type Outcome = Result<(), RunError>;
+
+/// What of a task one waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// One of its results, which may be there before the task ends.
+    Result(usize),
+    /// Its end, when it has let go of everything.
+    End,
+}
+
+/// Something that starts when several parts are complete.
+pub(crate) trait Dependent: Send + Sync {
+    /// One part less is missing.
+    fn release(self: Arc<Self>);
+}
+
+/// Says how each result of a task ended, once it has. Only the queue that a task was submitted to makes events, so
+/// every event completes.
+pub struct Event {
+    state: Mutex<State>,
+    bell: Condvar,
+}
+
+struct State {
+    outcomes: SmallVec<[Option<Outcome>; 4]>,
+    ended: Option<Instant>,
+    dependents: SmallVec<[(Part, Arc<dyn Dependent>); 2]>,
+    sleepers: usize,
+}
+
+impl State {
+    fn is_complete(&self, part: Part) -> bool {
+        match part {
+            Part::Result(i) => self.outcomes[i].is_some(),
+            Part::End => self.ended.is_some(),
+        }
+    }
+
+    fn outcome(&self, part: Part) -> Outcome {
+        match part {
+            Part::Result(i) => self.outcomes[i].clone().expect("a complete part"),
+            Part::End => self.outcomes.iter().flatten().find(|outcome| outcome.is_err()).cloned().unwrap_or(Ok(())),
+        }
+    }
+
+    /// Takes the dependents of complete parts off the list.
+    fn due(&mut self) -> SmallVec<[Arc<dyn Dependent>; 4]> {
+        let mut due = SmallVec::new();
+        let mut i = 0;
+        while i < self.dependents.len() {
+            if self.is_complete(self.dependents[i].0) {
+                due.push(self.dependents.swap_remove(i).1);
+            } else {
+                i += 1;
+            }
+        }
+        due
+    }
+}
+
+impl Event {
+    pub(crate) fn new(results: usize) -> Event {
+        let state =
+            State { outcomes: smallvec![None; results], ended: None, dependents: SmallVec::new(), sleepers: 0 };
+        Event { state: Mutex::new(state), bell: Condvar::new() }
+    }
+
+    /// Completes a result before the task ends. Only the first outcome of a result counts.
+    pub fn complete(&self, result: usize, outcome: Outcome) {
+        self.change(|state| {
+            state.outcomes[result].get_or_insert(outcome);
+        });
+    }
+
+    /// Completes the results that are not complete yet, and the end.
+    pub(crate) fn end(&self, rest: &Outcome) {
+        self.change(|state| {
+            for outcome in &mut state.outcomes {
+                outcome.get_or_insert_with(|| rest.clone());
+            }
+            state.ended.get_or_insert_with(Instant::now);
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let due = {
+            let mut state = lock(&self.state);
+            change(&mut state);
+            if state.sleepers > 0 {
+                self.bell.notify_all();
+            }
+            state.due()
+        };
+        due.into_iter().for_each(Dependent::release);
+    }
+
+    /// Has the dependent released when the part is complete; false if it is already.
+    pub(crate) fn tell(&self, part: Part, dependent: impl FnOnce() -> Arc<dyn Dependent>) -> bool {
+        let mut state = lock(&self.state);
+        let missing = !state.is_complete(part);
+        if missing {
+            state.dependents.push((part, dependent()));
+        }
+        missing
+    }
+
+    /// Whether the part is complete.
+    pub fn is_complete(&self, part: Part) -> bool {
+        lock(&self.state).is_complete(part)
+    }
+
+    /// When the task ended, if it has.
+    pub fn ended(&self) -> Option<Instant> {
+        lock(&self.state).ended
+    }
+
+    /// Waits until the part is complete, and says how it ended; for [`Part::End`] with the first failure of a result.
+    ///
+    /// # Panics
+    /// When a task waits for another one: it would keep its queue from what it waits for.
+    pub fn wait(&self, part: Part) -> Outcome {
+        let mut state = lock(&self.state);
+        while !state.is_complete(part) {
+            assert!(
+                !serving::is_serving(),
+                "a kernel must not wait for values that are not there: read them before they are handed to it"
+            );
+            state.sleepers += 1;
+            state = sleep(&self.bell, state);
+            state.sleepers -= 1;
+        }
+        state.outcome(part)
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = lock(&self.state);
+        let done = state.outcomes.iter().flatten().count();
+        let end = if state.ended.is_some() { "ended" } else { "not ended" };
+        write!(f, "Event({done} of {} results, {end})", state.outcomes.len())
+    }
+}

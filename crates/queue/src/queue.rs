@@ -1,0 +1,205 @@
+//! A queue: the tasks of one worker, in the order in which they may start.
+
+use crate::event::{Dependent, Event, Part, RunError};
+use crate::serving::Serving;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Condvar, Mutex, lock, sleep};
+use std::any::Any;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+type Work<C> = Box<dyn FnOnce(&mut C, &Event) + Send>;
+
+/// Tasks for one worker, which brings a context `C` (its threads, its memory). A task is ready when everything that it
+/// was submitted after is complete; of the ready ones, the worker takes the one with the lowest number.
+pub struct Queue<C> {
+    state: Mutex<State<C>>,
+    /// Rung when a task is ready or the queue is closed.
+    ready: Condvar,
+    /// Rung when a task has ended and somebody waits for room.
+    room: Condvar,
+}
+
+struct State<C> {
+    ready: BinaryHeap<Entry<C>>,
+    unfinished: BTreeMap<u64, Arc<Event>>,
+    closed: bool,
+    asleep: bool,
+    waiting_for_room: usize,
+}
+
+/// A task that has been submitted and not begun.
+struct Task<C> {
+    number: u64,
+    /// Parts that are not complete yet, and one while the task is being submitted.
+    missing: AtomicUsize,
+    work: Mutex<Option<Work<C>>>,
+    done: Arc<Event>,
+    queue: Arc<Queue<C>>,
+}
+
+impl<C: 'static> Dependent for Task<C> {
+    fn release(self: Arc<Self>) {
+        if self.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let queue = self.queue.clone();
+            queue.push(self);
+        }
+    }
+}
+
+/// Ordered so that the heap's greatest is the lowest number.
+struct Entry<C>(Arc<Task<C>>);
+
+impl<C> PartialEq for Entry<C> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.number == other.0.number
+    }
+}
+
+impl<C> Eq for Entry<C> {}
+
+impl<C> PartialOrd for Entry<C> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<C> Ord for Entry<C> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        other.0.number.cmp(&self.0.number)
+    }
+}
+
+impl<C: 'static> Default for Queue<C> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<C: 'static> Queue<C> {
+    /// A queue without tasks. Nothing runs until somebody calls [`Queue::serve`].
+    pub fn new() -> Self {
+        let state = State {
+            ready: BinaryHeap::new(),
+            unfinished: BTreeMap::new(),
+            closed: false,
+            asleep: false,
+            waiting_for_room: 0,
+        };
+        Queue { state: Mutex::new(state), ready: Condvar::new(), room: Condvar::new() }
+    }
+
+    /// Submits a task with `results` results that starts when all parts of `after` are complete, however they ended.
+    /// Of tasks that are ready the one with the lowest `number` runs first; numbers are unique.
+    ///
+    /// The work completes its results through the event that it is given, at the latest by returning: what is
+    /// not complete then is complete without a failure, or, when the work panics, failed with the panic's message.
+    ///
+    /// # Panics
+    /// When the queue is closed.
+    pub fn submit<'a>(
+        self: &Arc<Self>,
+        number: u64,
+        results: usize,
+        after: impl IntoIterator<Item = (&'a Arc<Event>, Part)>,
+        work: impl FnOnce(&mut C, &Event) + Send + 'static,
+    ) -> Arc<Event> {
+        let done = Arc::new(Event::new(results));
+        {
+            let mut state = lock(&self.state);
+            assert!(!state.closed, "a task for a queue that is closed");
+            state.unfinished.insert(number, done.clone());
+        }
+        let task = Arc::new(Task {
+            number,
+            missing: AtomicUsize::new(1),
+            work: Mutex::new(Some(Box::new(work))),
+            done: done.clone(),
+            queue: self.clone(),
+        });
+        for (event, part) in after {
+            task.missing.fetch_add(1, Ordering::Relaxed);
+            if !event.tell(part, || task.clone()) {
+                task.missing.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        task.release();
+        done
+    }
+
+    fn push(&self, task: Arc<Task<C>>) {
+        let mut state = lock(&self.state);
+        state.ready.push(Entry(task));
+        if state.asleep {
+            self.ready.notify_one();
+        }
+    }
+
+    /// Runs tasks until the queue is closed and no task is left. One thread serves a queue.
+    pub fn serve(&self, context: &mut C) {
+        let _serving = Serving::begin();
+        let mut ended = None;
+        while let Some(task) = self.next(ended) {
+            let work = lock(&task.work).take().expect("a task runs once");
+            let outcome = catch_unwind(AssertUnwindSafe(|| work(context, &task.done)));
+            let rest = outcome.map_err(|panic| RunError(message(&*panic).into()));
+            task.done.end(&rest);
+            ended = Some(task.number);
+        }
+    }
+
+    /// Notes that a task has ended, and waits for the next one.
+    fn next(&self, ended: Option<u64>) -> Option<Arc<Task<C>>> {
+        let mut state = lock(&self.state);
+        if let Some(number) = ended {
+            state.unfinished.remove(&number);
+            if state.waiting_for_room > 0 {
+                self.room.notify_all();
+            }
+        }
+        loop {
+            if let Some(Entry(task)) = state.ready.pop() {
+                return Some(task);
+            }
+            if state.closed && state.unfinished.is_empty() {
+                return None;
+            }
+            state.asleep = true;
+            state = sleep(&self.ready, state);
+            state.asleep = false;
+        }
+    }
+
+    /// Ends the queue when all its tasks have. No task may be submitted afterwards.
+    pub fn close(&self) {
+        lock(&self.state).closed = true;
+        self.ready.notify_one();
+    }
+
+    /// The events of all tasks that have been submitted and not ended, by number.
+    pub fn unfinished(&self) -> Vec<(u64, Arc<Event>)> {
+        lock(&self.state).unfinished.iter().map(|(&number, event)| (number, event.clone())).collect()
+    }
+
+    /// Number of tasks that have been submitted and not ended.
+    pub fn depth(&self) -> usize {
+        lock(&self.state).unfinished.len()
+    }
+
+    /// Waits until all tasks with numbers up to this one have ended.
+    pub fn wait_for_room(&self, number: u64) {
+        let mut state = lock(&self.state);
+        while state.unfinished.first_key_value().is_some_and(|(&first, _)| first <= number) {
+            state.waiting_for_room += 1;
+            state = sleep(&self.room, state);
+            state.waiting_for_room -= 1;
+        }
+    }
+}
+
+/// What a panic says.
+pub fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it panicked without a message")
+}

@@ -1,0 +1,72 @@
+//! What a device computes with: its threads, and memory for what lives only during a run.
+
+use crate::buffer::Pool;
+use crate::cores;
+use crate::execute::Run;
+use meshwork_cpu::{Level, Par};
+use meshwork_queue::{Event, RunError};
+use std::sync::Arc;
+
+/// The context of a device's compute queue. The thread that serves the queue is the first thread of its kernels.
+pub(crate) struct Worker {
+    pool: Arc<Pool>,
+    /// The cores that its threads stay on; any, if there are none.
+    cores: Arc<[usize]>,
+    par: Option<Par>,
+    arena: Arena,
+}
+
+impl Worker {
+    pub fn new(pool: Arc<Pool>, cores: &[usize]) -> Worker {
+        Worker { pool, cores: cores.into(), par: None, arena: Arena::default() }
+    }
+
+    /// Keeps the calling thread on the first core of the device.
+    pub fn pin(&self) {
+        cores::pin(&self.cores, 0);
+    }
+
+    /// Runs a program, and completes the event's results.
+    pub fn run(&mut self, mut run: Run, done: &Event) {
+        if self.par.as_ref().is_none_or(|par| par.threads() != run.threads) {
+            self.par = None;
+            let cores = self.cores.clone();
+            match Par::with_start(run.threads, move |thread| cores::pin(&cores, thread)) {
+                Ok(par) => self.par = Some(par),
+                Err(e) => {
+                    let cause = format!("the system refuses {} threads ({e}); set fewer", run.threads);
+                    let failure = RunError(cause.into());
+                    (0..run.outputs.len()).for_each(|i| done.complete(i, Err(failure.clone())));
+                }
+            }
+        }
+        let Some(par) = &self.par else { return };
+        let bytes = run.program.memory.arena;
+        self.pool.account(bytes);
+        run.execute(self.arena.at_least(bytes), par, Level::current(), done);
+        self.pool.unaccount(bytes);
+        // Whoever waits for the end of the run finds the memory of dropped inputs free.
+        run.let_go();
+    }
+}
+
+/// Memory for what lives only during a run, kept over runs.
+#[derive(Default)]
+struct Arena {
+    blocks: Vec<Line>,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+impl Arena {
+    fn at_least(&mut self, bytes: usize) -> *mut u8 {
+        let lines = bytes.div_ceil(size_of::<Line>());
+        if self.blocks.len() < lines {
+            self.blocks = Vec::new();
+            self.blocks = vec![Line([0; 64]); lines];
+        }
+        self.blocks.as_mut_ptr().cast()
+    }
+}
