@@ -127,7 +127,7 @@ fn convolutions(criterion: &mut Criterion) {
         bench.call(&format!("{name} forward"), forward, amount.clone());
         let input = ConvInput { geometry: geometry.clone(), size: Spatial::from_slice(&x[2..]) };
         bench.call(&format!("{name} input"), Call::new(input, &[&y, &w], &[], &x, threads), amount.clone());
-        let weight = ConvWeight { geometry, kernel: Spatial::from_slice(&w[2..]) };
+        let weight = ConvWeight::new(geometry, Spatial::from_slice(&w[2..]));
         bench.call(&format!("{name} weight"), Call::new(weight, &[&x, &y], &[], &w, threads), amount);
     }
 }

@@ -254,7 +254,7 @@ fn convolutions(filter: &str, context: Context, peak: f64) {
                 }),
             );
         }
-        let weight = ConvWeight { geometry, kernel: Spatial::from_slice(&w[2..]) };
+        let weight = ConvWeight::new(geometry, Spatial::from_slice(&w[2..]));
         let bytes = conv::weight::scratch(&weight, DType::F32, &[&xl, &yl], threads);
         if wanted("weight") {
             report(

@@ -3,7 +3,7 @@
 //! Order, for every group by itself:
 //! - [`forward`]: the sum over (channel, tap), row-major, in blocks of [`ConvGeometry::forward_blocks`]. Positions in the
 //!   border take part as zeros.
-//! - [`weight`]: the sum over (sample, position), row-major, in blocks of [`ConvGeometry::weight_blocks`]: whole samples.
+//! - [`weight`]: the sum over (sample, position), row-major, in blocks of [`ConvWeight::blocks`]: whole samples.
 //!   Positions in the border take part as zeros.
 //! - [`input`]: for every tap the sum over the output channels in blocks of [`ConvGeometry::input_blocks`]; the sums of
 //!   the taps that exist are added one by one in row-major order of the taps, beginning at +0.
@@ -92,8 +92,8 @@ impl Unfolded {
     }
 
     /// Left: the output's gradient, `outputs × (sample, position)`; result `outputs × (channel, tap)`.
-    fn weight(geometry: &ConvGeometry, x: &Shape, w: &Shape, y: &Shape) -> Self {
-        let window = Window::new(geometry, x, w, y);
+    fn weight(op: &ConvWeight, x: &Shape, w: &Shape, y: &Shape) -> Self {
+        let window = Window::new(&op.geometry, x, w, y);
         let (outputs, positions) = (window.outputs, window.positions());
         let columns = window.channels * window.taps();
         let sample = (window.groups * outputs * positions) as isize;
@@ -103,7 +103,7 @@ impl Unfolded {
                 rows: outputs,
                 columns,
                 terms: window.samples * positions,
-                block: block(&geometry.weight_blocks(y)),
+                block: block(&op.blocks(y)),
                 run: positions,
             },
             left: Side {
@@ -236,7 +236,7 @@ pub mod weight {
     /// Bytes of scratch memory for [`run`].
     pub fn scratch(op: &ConvWeight, dtype: DType, inputs: &[&Layout], threads: usize) -> usize {
         let (x, dy) = (&inputs[0].shape, &inputs[1].shape);
-        let unfolded = Unfolded::weight(&op.geometry, x, &shape(op, x, dy), dy);
+        let unfolded = Unfolded::weight(op, x, &shape(op, x, dy), dy);
         fn of<S: Element>(unfolded: &Unfolded, threads: usize) -> usize {
             unfolded.scratch::<S>(threads)
         }
@@ -245,7 +245,7 @@ pub mod weight {
 
     /// The gradient; inputs must be dense.
     pub fn run(op: &ConvWeight, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
-        let unfolded = Unfolded::weight(&op.geometry, inputs[0].shape(), output.shape, inputs[1].shape());
+        let unfolded = Unfolded::weight(op, inputs[0].shape(), output.shape, inputs[1].shape());
         fn of<S: Element>(u: &Unfolded, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
             u.run::<S>(inputs[1], inputs[0], output, scratch, context);
         }

@@ -117,8 +117,12 @@ impl Case {
         sums.into_iter().map(T::narrow).collect()
     }
 
+    fn weight_op(&self) -> ConvWeight {
+        ConvWeight::new(self.geometry.clone(), Spatial::from_slice(&self.w[2..]))
+    }
+
     fn weight<T: Element>(&self, x: &[T], dy: &[T]) -> Vec<T> {
-        let blocks = self.geometry.weight_blocks(&self.y);
+        let blocks = self.weight_op().blocks(&self.y);
         let outputs = self.w[0] / self.geometry.groups;
         (0..self.w.numel())
             .map(|i| {
@@ -142,8 +146,8 @@ impl Case {
         let (xo, wo, yo) = (Operand::of(&x, &xl), Operand::of(&w, &wl), Operand::of(&dy, &yl));
         let geometry = self.geometry.clone();
         let forward = Conv(geometry.clone());
-        let input = ConvInput { geometry: geometry.clone(), size: Spatial::from_slice(&self.x[2..]) };
-        let weight = ConvWeight { geometry, kernel: Spatial::from_slice(&self.w[2..]) };
+        let input = ConvInput { geometry, size: Spatial::from_slice(&self.x[2..]) };
+        let weight = self.weight_op();
         let nan = T::narrow(common::real(f64::NAN));
         everywhere(|context, whom| {
             let threads = context.par.threads();

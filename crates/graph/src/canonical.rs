@@ -11,6 +11,8 @@ pub enum Blocking {
     /// The samples of a batch: about as many blocks as a block has samples, so that wide data-parallel
     /// layouts and many microbatches find whole blocks.
     Samples,
+    /// The samples of a part of a batch that has so many in all: the blocks of the whole batch.
+    SamplesOf(usize),
     /// Features of one sample: long blocks, which cost the kernels least.
     Features,
     /// Blocks of this many outer indices: the blocks of a whole sum, for a part of it.
@@ -41,7 +43,8 @@ impl Blocks {
 
     fn new(blocking: Blocking, outer: usize, inner: usize, length: impl Fn(usize) -> usize) -> Self {
         let unit = match blocking {
-            Blocking::Samples => power_of_two_at_most(((outer / 2) as f64).sqrt() as usize),
+            Blocking::Samples => samples_unit(outer),
+            Blocking::SamplesOf(batch) => samples_unit(batch),
             Blocking::Features => length(outer * inner).div_ceil(inner.max(1)),
             Blocking::Every(unit) => unit,
         };
@@ -60,8 +63,10 @@ impl Blocks {
     }
 }
 
-fn power_of_two_at_most(n: usize) -> usize {
-    if n == 0 { 1 } else { 1 << n.ilog2() }
+/// Samples in a block of a batch: the largest power of two not above √(batch / 2).
+fn samples_unit(batch: usize) -> usize {
+    let most = ((batch / 2) as f64).sqrt() as usize;
+    1 << most.max(1).ilog2()
 }
 
 /// Interleaved lanes of a plain sum: term `i` of a block belongs to lane `i % LANES`.
@@ -99,13 +104,19 @@ impl<T> TreeSum<T> {
     }
 
     /// Adds the next leaf; `add(left, right)` is called for every pair that is complete.
-    pub fn push(&mut self, leaf: T, mut add: impl FnMut(T, T) -> T) {
-        let (mut level, mut root) = (0, leaf);
+    pub fn push(&mut self, leaf: T, add: impl FnMut(T, T) -> T) {
+        self.push_tree(0, leaf, add);
+    }
+
+    /// Adds the root of the next `1 << level` leaves, which must be an aligned sub-tree; the last one may have fewer
+    /// leaves.
+    pub fn push_tree(&mut self, mut level: u32, mut root: T, mut add: impl FnMut(T, T) -> T) {
         while self.stack.last().is_some_and(|top| top.0 == level) {
             let (_, left) = self.stack.pop().expect("checked");
             root = add(left, root);
             level += 1;
         }
+        assert!(self.stack.last().is_none_or(|top| top.0 > level), "a sub-tree that is not aligned");
         self.stack.push((level, root));
     }
 

@@ -1,6 +1,7 @@
 //! The pure part of Meshwork: dtypes, shapes, operations, the graph and its passes. No threads, no I/O.
 #![forbid(unsafe_code)]
 
+pub mod batch;
 pub mod canonical;
 pub mod dtype;
 pub mod graph;

@@ -1,5 +1,6 @@
 //! The closed set of operations, and what each one must say about itself.
 
+use crate::canonical::{Blocking, Blocks};
 use crate::graph::{Graph, NodeId};
 use crate::ops::*;
 use crate::rule::SplitRule;
@@ -132,4 +133,43 @@ operations! {
     ToDevice(ToDevice),
     /// A user's own operation.
     Custom(Custom),
+}
+
+impl Op {
+    /// How the sum of the operation is cut, where that can be chosen.
+    pub fn blocking_mut(&mut self) -> Option<&mut Blocking> {
+        match self {
+            Op::Dot(op) => Some(&mut op.blocking),
+            Op::Reduce(op) => Some(&mut op.blocking),
+            Op::ConvWeight(op) => Some(&mut op.blocking),
+            Op::ScatterAdd(op) => Some(&mut op.blocking),
+            Op::IndexAdd(op) => Some(&mut op.blocking),
+            _ => None,
+        }
+    }
+
+    /// The cut of the sum for operands of these types, where it can be chosen.
+    pub fn blocks(&self, inputs: &[&Type]) -> Option<Blocks> {
+        match self {
+            Op::Dot(op) => Some(op.blocks(&inputs[0].shape)),
+            Op::Reduce(op) => Some(op.blocks(&inputs[0].shape)),
+            Op::ConvWeight(op) => Some(op.blocks(&inputs[1].shape)),
+            Op::ScatterAdd(op) => Some(op.blocks(&inputs[1].shape)),
+            Op::IndexAdd(op) => Some(op.blocks(&inputs[1].shape)),
+            _ => None,
+        }
+    }
+
+    /// Makes the operation one on a part of a batch that has `batch` samples in all: a sum over samples gets the blocks
+    /// of the whole batch, so that [`batch::merge`](crate::batch::merge) continues it.
+    ///
+    /// An operation does not know which of its sums over samples are sums over this batch; for one over something
+    /// else (the rows of a weight, say) this must not be called. [`blocks`](Self::blocks) tells how many samples it has.
+    pub fn part_of_batch(&mut self, batch: usize) {
+        if let Op::Custom(op) = self {
+            op.part_of_batch(batch);
+        } else if let Some(blocking @ Blocking::Samples) = self.blocking_mut() {
+            *blocking = Blocking::SamplesOf(batch);
+        }
+    }
 }

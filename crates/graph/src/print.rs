@@ -1,5 +1,6 @@
 //! Graphs and programs as text, one line a node, in the manner of a jaxpr.
 
+use crate::canonical::Blocking;
 use crate::graph::{Graph, Node};
 use crate::op::Op;
 use crate::ops::{Code, Element, Fused};
@@ -16,7 +17,12 @@ impl Op {
             Op::Const(c) => return format!("[{}]", c.value),
             Op::Fused(fused) => return format!("[{fused}]"),
             Op::Part(part) => return format!("[{}]", part.index),
-            Op::Reduce(op) => return format!("[dims={:?}]", op.dims),
+            Op::Reduce(op) => return format!("[dims={:?}{}]", op.dims, chosen(op.blocking)),
+            Op::ConvWeight(op) => {
+                return format!("[geometry: {:?}, kernel: {:?}{}]", op.geometry, op.kernel, chosen(op.blocking));
+            }
+            Op::ScatterAdd(op) => return format!("[dim: {}{}]", op.dim, chosen(op.blocking)),
+            Op::IndexAdd(op) => return format!("[dim: {}, size: {}{}]", op.dim, op.size, chosen(op.blocking)),
             Op::Reshape(_) | Op::Expand(_) => return String::new(),
             Op::Permute(op) => return format!("{:?}", op.dims),
             Op::Dot(op) => {
@@ -31,6 +37,14 @@ impl Op {
         let inner = debug.split_once('(').map_or("", |(_, rest)| rest.trim_end_matches(')'));
         let fields = inner.split_once(['{', '(']).map_or(inner, |(_, rest)| rest.trim_end_matches('}'));
         format!("[{}]", fields.trim())
+    }
+}
+
+/// How a sum is cut, where that was chosen for it and does not follow from its operation.
+fn chosen(blocking: Blocking) -> String {
+    match blocking {
+        Blocking::Samples | Blocking::Features => String::new(),
+        Blocking::SamplesOf(_) | Blocking::Every(_) => format!(", {blocking:?}"),
     }
 }
 

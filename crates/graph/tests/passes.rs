@@ -265,3 +265,27 @@ fn illegal_graphs_are_refused_by_name() {
     g.nodes[sum.index()].inputs[0] = NodeId(7);
     assert!(g.verify().unwrap_err().to_string().contains("does not come before it"));
 }
+
+#[test]
+fn parts_of_a_batch_sum_in_the_blocks_of_the_whole() {
+    let s = Spatial::from_slice;
+    let geometry = ConvGeometry { stride: s(&[1]), padding: s(&[0]), dilation: s(&[1]), groups: 1 };
+    let mut g = Graph::new();
+    let (image, kernel, table, w) =
+        (input(&mut g, &[8, 1, 5]), input(&mut g, &[3, 1, 2]), input(&mut g, &[9, 12]), input(&mut g, &[6, 12]));
+    let index = g.add_node(Input { ty: Type::new(DType::I64, [8]) }, &[]);
+    let rows = g.add_node(Input { ty: Type::new(DType::I64, [8, 12]) }, &[]);
+    let features = g.add_node(Conv(geometry), &[image, kernel]);
+    let features = g.reshape(features, Shape::new(&[8, 12]));
+    let embedded = g.add_node(IndexSelect { dim: 0 }, &[table, index]);
+    let picked = g.add_node(Gather { dim: 0 }, &[table, rows]);
+    let x = g.add(features, embedded);
+    let x = g.add(x, picked);
+    let y = linear(&mut g, x, w);
+    let loss = g.reduce(Reduce::new(ReduceOp::Sum, &[0, 1]), y);
+    let seed = g.constant(1.0, DType::F32);
+    g.outputs = differentiate(&mut g, &[(loss, seed)], &[kernel, table, w]).into_iter().flatten().collect();
+    g.outputs.push(loss);
+    g.nodes.iter_mut().for_each(|node| node.op.part_of_batch(256));
+    insta::assert_snapshot!("part_of_a_batch", simplify(&g));
+}

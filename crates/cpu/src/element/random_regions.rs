@@ -175,7 +175,7 @@ fn instruction(space: &Space, instr: &Instr, operands: &[Operand], output: Outpu
             zeros.bytes.fill(0);
             let inputs = [zeros.operand(), as_column(0), as_column(1)];
             let layouts = inputs.map(|x| x.layout);
-            let op = ScatterAdd { dim };
+            let op = ScatterAdd::new(dim);
             let bytes = index::scatter_add_scratch(&op, instr.dtype, &layouts, threads);
             with_scratch(bytes, |scratch| index::scatter_add(&op, &inputs, output, scratch, context));
         }

@@ -5,7 +5,7 @@ use crate::reduce::{Accumulate, Term};
 use crate::walk::Walk;
 use crate::{Context, Operand, Output, Shared};
 use half::{bf16, f16};
-use meshwork_graph::ops::{IndexAdd, ScatterAdd, index_blocks};
+use meshwork_graph::ops::{IndexAdd, ScatterAdd};
 use meshwork_graph::{DType, Layout};
 use std::ops::Range;
 
@@ -184,7 +184,7 @@ fn index_add_of<T: Term>(
     let indices = Indices::new(index, op.dim, op.size);
     let memory = words(scratch, Sorted::words(count, op.size));
     let sorted = Sorted::new(memory, count, op.size, |visit| indices.each(0, count, visit));
-    let blocks = index_blocks(index.shape());
+    let blocks = op.blocks(index.shape());
     let block_terms = (blocks.unit * blocks.inner).max(1);
     // SAFETY: the offset is that of an element, or there is none.
     let first = unsafe { source.bytes().cast::<T>().add(source.layout.offset) };
@@ -264,7 +264,7 @@ fn scatter_add_of<T: Term>(op: &ScatterAdd, inputs: &[Operand], output: Output, 
     let out_walk = across(&out_strides);
     let along = [base.layout, index.layout, source.layout].map(|l| l.strides[op.dim]);
     let indices = Indices::new(index, op.dim, size);
-    let unit = index_blocks(index.shape()).unit;
+    let unit = op.blocks(index.shape()).unit;
     // SAFETY: the offsets are those of elements, or there are none.
     let (base_first, source_first) = unsafe {
         (

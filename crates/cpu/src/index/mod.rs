@@ -1,6 +1,6 @@
 //! Reading and adding at indices that are data.
 //!
-//! Additions follow the canonical order of `meshwork_graph::ops::index_blocks`. A place that few blocks touch costs
+//! Additions follow the canonical order that `meshwork_graph::ops` states. A place that few blocks touch costs
 //! only those: blocks without a term count as +0, which changes no sum that started at +0.
 
 mod add;

@@ -2,7 +2,7 @@ use super::*;
 use crate::reduce::{Accumulate, Term};
 use crate::testing::{Case, Sample, bits, each_context, indices, output};
 use meshwork_graph::canonical::TreeSum;
-use meshwork_graph::ops::{IndexAdd, ScatterAdd, index_blocks};
+use meshwork_graph::ops::{IndexAdd, ScatterAdd};
 use meshwork_graph::{Layout, Shape, philox};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -112,8 +112,8 @@ fn check_index_add<T: Sample + Term>(shape: &[usize], picks: usize, dim: usize, 
     summed.push(size);
     summed.extend(&shape[dim + picks..]);
     let summed = Shape::new(&summed);
-    let op = IndexAdd { dim, size };
-    let blocks = index_blocks(&index_shape);
+    let op = IndexAdd::new(dim, size);
+    let blocks = op.blocks(&index_shape);
     for (i, source) in Case::<T>::strided(shape).iter().enumerate() {
         let index = &index[(i * 3 + 1) % index.len()];
         let sum = |place: Vec<usize>| {
@@ -155,8 +155,8 @@ fn check_scatter_add<T: Sample + Term>(shape: &[usize], count: usize, dim: usize
     let picked = Shape::new(&picked);
     let index = index_cases(&picked, shape[dim]);
     let sources = Case::<T>::strided(&picked);
-    let op = ScatterAdd { dim };
-    let blocks = index_blocks(&picked);
+    let op = ScatterAdd::new(dim);
+    let blocks = op.blocks(&picked);
     for (i, base) in Case::<T>::strided(shape).iter().enumerate() {
         let (index, source) = (&index[(i * 3 + 1) % index.len()], &sources[(i * 5 + 2) % sources.len()]);
         let sum = |place: Vec<usize>| {
@@ -212,7 +212,7 @@ fn an_index_out_of_range_is_an_error_that_names_it() {
                 },
                 &mut || {
                     let inputs = [x.operand(), index.operand(), source.operand()];
-                    let op = ScatterAdd { dim: 1 };
+                    let op = ScatterAdd::new(1);
                     output::<f32>(&x.layout.shape, |o| {
                         scatter_add(&op, &inputs, o, as_bytes(&mut scratch), context);
                     });

@@ -83,11 +83,6 @@ impl ConvGeometry {
     pub fn input_blocks(&self, weight: &Shape) -> Blocks {
         Blocks::contraction(Blocking::Features, weight[0] / self.groups, 1)
     }
-
-    /// The cut of the weight gradient's sum: over samples, each standing for the output positions.
-    pub fn weight_blocks(&self, output: &Shape) -> Blocks {
-        Blocks::contraction(Blocking::Samples, output[0], output[2..].iter().product())
-    }
 }
 
 /// Convolution: `(x [N, C, …], w [O, C/groups, …]) -> [N, O, …]`.
@@ -110,6 +105,20 @@ pub struct ConvWeight {
     pub geometry: ConvGeometry,
     /// Spatial sizes of the kernel.
     pub kernel: Spatial,
+    /// How the sum over the samples is cut.
+    pub blocking: Blocking,
+}
+
+impl ConvWeight {
+    /// The gradient of a whole batch.
+    pub fn new(geometry: ConvGeometry, kernel: Spatial) -> Self {
+        ConvWeight { geometry, kernel, blocking: Blocking::Samples }
+    }
+
+    /// The cut of the sum for an output of this shape: over samples, each standing for the output positions.
+    pub fn blocks(&self, output: &Shape) -> Blocks {
+        Blocks::contraction(self.blocking, output[0], output[2..].iter().product())
+    }
 }
 
 fn floats(name: &str, inputs: &[&Type]) -> Result<DType, OpError> {
@@ -141,7 +150,7 @@ impl Operation for Conv {
         let kernel = Spatial::from_slice(&g.ty(w).shape[2..]);
         vec![
             Some(g.add_node(ConvInput { geometry: self.0.clone(), size }, &[b.grad, w])),
-            Some(g.add_node(ConvWeight { geometry: self.0.clone(), kernel }, &[x, b.grad])),
+            Some(g.add_node(ConvWeight::new(self.0.clone(), kernel), &[x, b.grad])),
         ]
     }
 
@@ -181,7 +190,7 @@ impl Operation for ConvInput {
         let kernel = Spatial::from_slice(&g.ty(w).shape[2..]);
         vec![
             Some(g.add_node(Conv(self.geometry.clone()), &[b.grad, w])),
-            Some(g.add_node(ConvWeight { geometry: self.geometry.clone(), kernel }, &[b.grad, dy])),
+            Some(g.add_node(ConvWeight::new(self.geometry.clone(), kernel), &[b.grad, dy])),
         ]
     }
 
@@ -223,7 +232,7 @@ impl Operation for ConvWeight {
     }
 
     fn rule(&self, inputs: &[&Type], _: &Type) -> SplitRule {
-        let unit = self.geometry.weight_blocks(&inputs[1].shape).unit;
+        let unit = self.blocks(&inputs[1].shape).unit;
         let rule = SplitRule::whole().factor(Kind::Sum, &[Some(0), Some(0)], None).every(unit);
         if self.geometry.groups > 1 {
             return rule;

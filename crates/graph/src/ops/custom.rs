@@ -55,6 +55,13 @@ pub trait CustomOp: fmt::Debug + Send + Sync {
         SplitRule::whole()
     }
 
+    /// The operation for a part of a batch that has `batch` samples in all, with a key of its own: one whose sums over
+    /// samples are cut as those of the whole batch. `None` where it is the same.
+    fn part_of_batch(&self, batch: usize) -> Option<Arc<dyn CustomOp>> {
+        let _ = batch;
+        None
+    }
+
     /// Floating-point operations, for reports.
     fn flops(&self, inputs: &[&Type], output: &Type) -> u64 {
         let _ = inputs;
@@ -65,6 +72,15 @@ pub trait CustomOp: fmt::Debug + Send + Sync {
 /// A user's operation as a node of the graph.
 #[derive(Clone, Debug)]
 pub struct Custom(pub Arc<dyn CustomOp>);
+
+impl Custom {
+    /// See [`Op::part_of_batch`](crate::Op::part_of_batch).
+    pub(crate) fn part_of_batch(&mut self, batch: usize) {
+        if let Some(part) = self.0.part_of_batch(batch) {
+            self.0 = part;
+        }
+    }
+}
 
 impl PartialEq for Custom {
     fn eq(&self, other: &Self) -> bool {
@@ -99,5 +115,44 @@ impl Operation for Custom {
 
     fn flops(&self, inputs: &[&Type], output: &Type) -> u64 {
         self.0.flops(inputs, output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Op;
+
+    /// Sums over a batch of so many samples in all, if it knows.
+    #[derive(Debug)]
+    struct Total(Option<usize>);
+
+    impl CustomOp for Total {
+        fn name(&self) -> &'static str {
+            "total"
+        }
+
+        fn key(&self) -> u64 {
+            self.0.map_or(0, |batch| batch as u64 + 1)
+        }
+
+        fn infer(&self, inputs: &[&Type]) -> Result<Type, OpError> {
+            Ok(inputs[0].clone())
+        }
+
+        fn run(&self, _: &[CustomInput], _: &mut [u8], _: &dyn Parallel) {}
+
+        fn part_of_batch(&self, batch: usize) -> Option<Arc<dyn CustomOp>> {
+            Some(Arc::new(Total(Some(batch))))
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_batch_is_another_operation() {
+        let whole = Op::from(Custom(Arc::new(Total(None))));
+        let mut part = whole.clone();
+        part.part_of_batch(256);
+        assert_ne!(part, whole);
+        assert_eq!(part, Op::from(Custom(Arc::new(Total(Some(256))))));
     }
 }

@@ -25,6 +25,20 @@ pub struct Gather {
 pub struct ScatterAdd {
     /// The dimension that is indexed.
     pub dim: usize,
+    /// How the sums are cut.
+    pub blocking: Blocking,
+}
+
+impl ScatterAdd {
+    /// Sums over a whole batch.
+    pub fn new(dim: usize) -> Self {
+        ScatterAdd { dim, blocking: Blocking::Samples }
+    }
+
+    /// The cut of the sums for indices of this shape.
+    pub fn blocks(&self, index: &Shape) -> Blocks {
+        blocks(self.blocking, index)
+    }
 }
 
 /// `(x, index) -> y`: the slices of `x` along `dim` that `index` (any shape) names; the dimension is replaced by
@@ -42,12 +56,25 @@ pub struct IndexAdd {
     pub dim: usize,
     /// Size of that dimension.
     pub size: usize,
+    /// How the sums are cut.
+    pub blocking: Blocking,
 }
 
-/// The cut of the sums of [`ScatterAdd`] and [`IndexAdd`], by the shape of the indices.
-pub fn index_blocks(index: &Shape) -> Blocks {
+impl IndexAdd {
+    /// Sums over a whole batch.
+    pub fn new(dim: usize, size: usize) -> Self {
+        IndexAdd { dim, size, blocking: Blocking::Samples }
+    }
+
+    /// The cut of the sums for indices of this shape.
+    pub fn blocks(&self, index: &Shape) -> Blocks {
+        blocks(self.blocking, index)
+    }
+}
+
+fn blocks(blocking: Blocking, index: &Shape) -> Blocks {
     let outer = index.first().copied().unwrap_or(1);
-    Blocks::sum(Blocking::Samples, outer, index.iter().skip(1).product())
+    Blocks::sum(blocking, outer, index.iter().skip(1).product())
 }
 
 fn check_index(name: &str, index: &Type) -> Result<(), OpError> {
@@ -78,7 +105,7 @@ impl Operation for Gather {
 
     fn gradient(&self, g: &mut Graph, b: &Backward) -> Vec<Option<NodeId>> {
         let zeros = g.zeros_like(b.inputs[0]);
-        vec![Some(g.add_node(ScatterAdd { dim: self.dim }, &[zeros, b.inputs[1], b.grad])), None]
+        vec![Some(g.add_node(ScatterAdd::new(self.dim), &[zeros, b.inputs[1], b.grad])), None]
     }
 
     fn rule(&self, _: &[&Type], output: &Type) -> SplitRule {
@@ -142,7 +169,7 @@ impl Operation for IndexSelect {
 
     fn gradient(&self, g: &mut Graph, b: &Backward) -> Vec<Option<NodeId>> {
         let size = g.ty(b.inputs[0]).shape[self.dim];
-        vec![Some(g.add_node(IndexAdd { dim: self.dim, size }, &[b.grad, b.inputs[1]])), None]
+        vec![Some(g.add_node(IndexAdd::new(self.dim, size), &[b.grad, b.inputs[1]])), None]
     }
 
     fn rule(&self, inputs: &[&Type], output: &Type) -> SplitRule {
@@ -193,7 +220,7 @@ impl Operation for IndexAdd {
         let index = &inputs[1].shape;
         let mut rule = SplitRule::whole();
         if index.rank() > 0 {
-            rule = rule.factor(Kind::Sum, &[Some(self.dim), Some(0)], None).every(index_blocks(index).unit);
+            rule = rule.factor(Kind::Sum, &[Some(self.dim), Some(0)], None).every(self.blocks(index).unit);
         }
         (0..output.shape.rank()).filter(|&d| d != self.dim).fold(rule, |rule, d| {
             let from = if d < self.dim { d } else { d + index.rank() - 1 };

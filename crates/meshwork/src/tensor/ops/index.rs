@@ -27,11 +27,11 @@ impl Tensor {
         let source = (0..self.rank()).fold(source.clone(), |s, d| s.narrow(d as isize, 0, index.shape()[d]));
         let same = |d: usize| d == dim || index.shape()[d] == self.shape()[d];
         if (0..self.rank()).all(same) {
-            return Tensor::record(ScatterAdd { dim }, &[self, index, &source]);
+            return Tensor::record(ScatterAdd::new(dim), &[self, index, &source]);
         }
         // Indices that cover a corner: the corner is computed alone and put back.
         let corner = self.cut_to(index, dim, "scatter_add");
-        let added = Tensor::record(ScatterAdd { dim }, &[&corner.zeros_like(), index, &source]);
+        let added = Tensor::record(ScatterAdd::new(dim), &[&corner.zeros_like(), index, &source]);
         let pads: Vec<(usize, usize)> = (0..self.rank()).map(|d| (0, self.shape()[d] - added.shape()[d])).collect();
         self + &added.pad(&pads, 0.0)
     }
