@@ -66,6 +66,13 @@ pub fn merge<T>(
     tree.finish(add)
 }
 
+/// The sum of values by the tree of adjacent pairs. `None` without values.
+pub fn sum_of_neighbours<T>(values: impl IntoIterator<Item = T>, mut add: impl FnMut(T, T) -> T) -> Option<T> {
+    let mut tree = TreeSum::new();
+    values.into_iter().for_each(|value| tree.push(value, &mut add));
+    tree.finish(add)
+}
+
 fn blocks(batch: usize) -> Blocks {
     Blocks::sum(Blocking::Samples, batch, 1)
 }

@@ -7,6 +7,7 @@ pub mod checkpoint;
 mod inspect;
 pub mod nn;
 pub mod optim;
+pub mod parallel;
 pub mod prelude;
 pub mod tensor;
 pub mod train;

@@ -4,7 +4,8 @@ use super::Tensor;
 use super::cache::Cache;
 use super::evaluate::GONE;
 use super::kind::Kind;
-use super::node::{Inputs, Node, State, device_of, next_ids};
+use super::node::{Inputs, Node, Place, State, next_ids};
+use super::part::{PartId, common_part};
 use super::still::{Still, hold_still};
 use crate::inspect;
 use meshwork_graph::graph::{Graph, Node as GraphNode, Operands};
@@ -181,6 +182,14 @@ impl<'a> Tape<'a> {
         }
         words.extend(self.ends.iter().flat_map(|(output, seed)| [u64::from(output.0), u64::from(seed.0)]));
         words.extend(self.targets.iter().map(|target| target.map_or(u64::MAX, |id| u64::from(id.0))));
+        if self.parts().any(|part| part.is_some()) {
+            words.extend(self.parts().map(|part| part.map_or(0, |part| u64::from(part.0))));
+        }
+    }
+
+    /// The part of a batch that each node is computed from.
+    fn parts(&self) -> impl Iterator<Item = Option<PartId>> {
+        self.nodes.iter().map(|taped| taped.node.part())
     }
 
     fn backward(&self) -> Arc<Backward> {
@@ -196,7 +205,7 @@ impl<'a> Tape<'a> {
         inspect::pass("differentiate", &graph);
         let mut next = || results.next().expect("one result for every target");
         let results: Vec<Option<NodeId>> = self.targets.iter().map(|target| target.and_then(|_| next())).collect();
-        Backward::new(&graph, self.nodes.len(), &results)
+        Backward::new(&graph, self.parts().collect(), &results)
     }
 
     fn graph(&self) -> Graph {
@@ -221,8 +230,8 @@ impl<'a> Tape<'a> {
             let inputs: Inputs = operands.iter().map(|&x| self.get(x, &recorded).clone()).collect();
             let requires_grad = create_graph && inputs.iter().any(|x| x.requires_grad);
             let released = !create_graph && !inputs.is_empty();
-            let device = device_of(kind, &inputs);
-            let node = Node::new(id, kind.clone(), device, requires_grad, false, State::Pending(inputs));
+            let place = Place::of(kind, &inputs);
+            let node = Node::new(id, kind.clone(), place, requires_grad, false, State::Pending(inputs));
             node.released.store(released, Ordering::Relaxed);
             recorded.push(node.shared());
         }
@@ -241,8 +250,12 @@ impl<'a> Tape<'a> {
 }
 
 impl Backward {
-    /// What `results` need of a graph that begins with a tape of this length.
-    fn new(graph: &Graph, tape: usize, results: &[Option<NodeId>]) -> Backward {
+    /// What `results` need of a graph that begins with a tape, whose nodes are computed from these parts of a batch.
+    fn new(graph: &Graph, mut parts: Vec<Option<PartId>>, results: &[Option<NodeId>]) -> Backward {
+        let tape = parts.len();
+        for node in &graph.nodes[tape..] {
+            parts.push(common_part(node.inputs.iter().map(|x| parts[x.index()])));
+        }
         let mut numbers: Vec<Option<u32>> = (0..graph.nodes.len()).map(|i| (i < tape).then_some(i as u32)).collect();
         let mut steps = Vec::new();
         for &result in results.iter().flatten() {
@@ -261,7 +274,11 @@ impl Backward {
                 let number = |x: &NodeId| numbers[x.index()].expect("operands are recorded first");
                 let operands = node.inputs.iter().map(number).collect();
                 numbers[i] = Some((tape + steps.len()) as u32);
-                steps.push((Kind::numbered(node.op.clone(), node.ty.clone()), operands));
+                let mut op = node.op.clone();
+                if let Some(part) = parts[i] {
+                    part.apply(&mut op, &node.inputs.iter().map(|&x| graph.ty(x)).collect::<Vec<_>>());
+                }
+                steps.push((Kind::numbered(op, node.ty.clone()), operands));
             }
         }
         Backward { steps, results: results.iter().map(|result| numbers[result.as_ref()?.index()]).collect() }

@@ -9,6 +9,7 @@ mod grad;
 mod kind;
 mod node;
 mod ops;
+mod part;
 mod read;
 mod still;
 
@@ -24,6 +25,7 @@ pub(crate) use create::positions;
 pub(crate) use evaluate::evaluate;
 pub(crate) use grad::gradients;
 pub(crate) use node::{Content, Node};
+pub(crate) use part::Part;
 
 use kind::Kind;
 use meshwork_graph::{DType, Op, Type};
@@ -82,7 +84,11 @@ impl Tensor {
     #[track_caller]
     pub fn record(op: impl Into<Op>, inputs: &[&Tensor]) -> Tensor {
         let kinds: SmallVec<[&Kind; 3]> = inputs.iter().map(|t| &*t.node.kind).collect();
-        let kind = match Kind::of(op.into(), &kinds) {
+        let mut op = op.into();
+        if let Some(part) = part::common_part(inputs.iter().map(|t| t.node.part())) {
+            part.apply(&mut op, &kinds.iter().map(|kind| &kind.ty).collect::<Vec<_>>());
+        }
+        let kind = match Kind::of(op, &kinds) {
             Ok(kind) => kind,
             Err(e) => panic!("{e}"),
         };

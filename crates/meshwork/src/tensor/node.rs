@@ -1,6 +1,7 @@
 //! Recorded values: the nodes behind tensors.
 
 use super::kind::Kind;
+use super::part::{PartId, common_part};
 use super::still::{Guarded, Still};
 use meshwork_graph::{Op, Type};
 use meshwork_runtime::{DeviceId, Value};
@@ -18,8 +19,9 @@ pub(crate) struct Node {
     pub id: u64,
     /// How the value is computed, and its type.
     pub kind: Arc<Kind>,
-    /// The number of the device that computes it, or has it; 0 if it is computed wherever it is needed.
+    /// Where it belongs: the number of its device, or 0, and that of its part of a batch, or 0.
     device: AtomicU32,
+    part: AtomicU32,
     /// Tensors that hold it: its value is wanted while there are any.
     holders: AtomicU32,
     /// Whether gradients flow to or through it, so that its history outlives an early read.
@@ -30,7 +32,7 @@ pub(crate) struct Node {
     pub released: AtomicBool,
     /// The walk that met it last, and the number that it got there: walks need no table of the nodes that they met.
     walk: AtomicU64,
-    place: AtomicU32,
+    number: AtomicU32,
     state: Guarded<State>,
 }
 
@@ -80,8 +82,8 @@ pub(crate) fn next_ids(count: usize) -> u64 {
 impl Node {
     /// Records an operation.
     pub fn pending(kind: Arc<Kind>, inputs: Inputs, requires_grad: bool, boundary: bool) -> Node {
-        let device = device_of(&kind, &inputs);
-        Self::new(next_ids(1), kind, device, requires_grad, boundary, State::Pending(inputs))
+        let place = Place::of(&kind, &inputs);
+        Self::new(next_ids(1), kind, place, requires_grad, boundary, State::Pending(inputs))
     }
 
     /// A value that is there already.
@@ -92,27 +94,29 @@ impl Node {
             Content::Device(value) => Some(value.device()),
             Content::Scalar(_) => None,
         };
-        Self::new(next_ids(1), kind, device, false, false, State::Ready { content, history: Inputs::new() })
+        let place = Place { device, part: None };
+        Self::new(next_ids(1), kind, place, false, false, State::Ready { content, history: Inputs::new() })
     }
 
     pub fn new(
         id: u64,
         kind: Arc<Kind>,
-        device: Option<DeviceId>,
+        place: Place,
         requires_grad: bool,
         boundary: bool,
         state: State,
     ) -> Node {
         Node {
             id,
-            device: AtomicU32::new(device.map_or(0, |device| device.0)),
+            device: AtomicU32::new(place.device.map_or(0, |device| device.0)),
+            part: AtomicU32::new(place.part.map_or(0, |part| part.0)),
             requires_grad: requires_grad && kind.ty.dtype.is_float(),
             kind,
             holders: AtomicU32::new(0),
             boundary,
             released: AtomicBool::new(false),
             walk: AtomicU64::new(0),
-            place: AtomicU32::new(0),
+            number: AtomicU32::new(0),
             state: Guarded::new(state),
         }
     }
@@ -134,7 +138,8 @@ impl Node {
             State::Ready { content, .. } => State::Ready { content: content.clone(), history: Inputs::new() },
             State::Gone => State::Gone,
         };
-        Self::new(next_ids(1), self.kind.clone(), self.device(), requires_grad, true, state)
+        let place = Place { device: self.device(), part: self.part() };
+        Self::new(next_ids(1), self.kind.clone(), place, requires_grad, true, state)
     }
 
     /// The device that computes it, or has it; none for what is computed wherever it is needed.
@@ -143,6 +148,19 @@ impl Node {
             0 => None,
             number => Some(DeviceId(number)),
         }
+    }
+
+    /// The part of a batch that it is computed from; none if it is no part, or of several.
+    pub fn part(&self) -> Option<PartId> {
+        match self.part.load(Ordering::Relaxed) {
+            0 => None,
+            number => Some(PartId(number)),
+        }
+    }
+
+    /// Says which part of a batch the node is computed from.
+    pub fn set_part(&self, part: Option<PartId>) {
+        self.part.store(part.map_or(0, |part| part.0), Ordering::Relaxed);
     }
 
     /// Gives a node without a device one.
@@ -203,11 +221,11 @@ impl Node {
 
     /// The number that the last walk gave it.
     pub fn place(&self) -> usize {
-        self.place.load(Ordering::Relaxed) as usize
+        self.number.load(Ordering::Relaxed) as usize
     }
 
     pub fn set_place(&self, place: usize) {
-        self.place.store(place as u32, Ordering::Relaxed);
+        self.number.store(place as u32, Ordering::Relaxed);
     }
 
     /// Whether gradients could once flow through the node, and its operands were let go after a run.
@@ -234,11 +252,23 @@ impl Node {
     }
 }
 
-/// The device of an operation: that of its operands, which are on one, or another one that it says itself.
-pub(crate) fn device_of(kind: &Kind, inputs: &[Arc<Node>]) -> Option<DeviceId> {
-    match &kind.op {
-        Op::ToDevice(op) => Some(DeviceId(op.to)),
-        _ => inputs.iter().find_map(|x| x.device()),
+/// Where a node belongs.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Place {
+    /// The device that computes it, or has it.
+    pub device: Option<DeviceId>,
+    /// The part of a batch that it is computed from.
+    pub part: Option<PartId>,
+}
+
+impl Place {
+    /// That of the operands that have one; an operation may name another device.
+    pub fn of(kind: &Kind, inputs: &[Arc<Node>]) -> Place {
+        let device = match &kind.op {
+            Op::ToDevice(op) => Some(DeviceId(op.to)),
+            _ => inputs.iter().find_map(|x| x.device()),
+        };
+        Place { device, part: common_part(inputs.iter().map(|x| x.part())) }
     }
 }
 
