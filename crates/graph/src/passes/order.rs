@@ -15,6 +15,12 @@ pub fn order(graph: &Graph) -> Graph {
             emit(&mut rewrite, &mut done, id);
         }
     }
+    // Parts of inputs that are wanted as they are: other devices may be waiting for them.
+    for &o in &graph.outputs {
+        if is_part_of_input(graph, o) {
+            emit(&mut rewrite, &mut done, o);
+        }
+    }
     let mut wanted = vec![false; graph.nodes.len()];
     for o in &graph.outputs {
         wanted[o.index()] = true;
@@ -26,6 +32,18 @@ pub fn order(graph: &Graph) -> Graph {
         }
     }
     rewrite.finish()
+}
+
+/// Whether the value is a view of an input.
+fn is_part_of_input(graph: &Graph, mut id: NodeId) -> bool {
+    loop {
+        let node = graph.node(id);
+        match node.op {
+            Op::Input(_) => return true,
+            Op::Reshape(_) | Op::Permute(_) | Op::Expand(_) | Op::Slice(_) => id = node.inputs[0],
+            _ => return false,
+        }
+    }
 }
 
 fn emit(rewrite: &mut Rewrite, done: &mut [bool], id: NodeId) {

@@ -218,9 +218,10 @@ impl<'a> Division<'a> {
         self.sites[id.index()]
     }
 
-    /// Whether the node is no more than another look at its operand.
-    fn is_view(&self, id: NodeId) -> bool {
-        matches!(self.graph.node(id).op, Op::Reshape(_) | Op::Permute(_) | Op::Expand(_) | Op::Slice(_))
+    /// Whether the node is no more than another look at its operand, or a number.
+    fn is_light(&self, id: NodeId) -> bool {
+        use Op::*;
+        matches!(self.graph.node(id).op, Reshape(_) | Permute(_) | Expand(_) | Slice(_) | Const(_) | Iota(_))
     }
 
     fn new_value(&mut self) -> usize {
@@ -339,7 +340,7 @@ impl<'a> Division<'a> {
         match self.site(x) {
             Site::Free => true,
             Site::At(device) => {
-                self.group_of[x.index()] == group || (device == self.groups[group].device && self.is_view(x))
+                self.group_of[x.index()] == group || (device == self.groups[group].device && self.is_light(x))
             }
             Site::Number | Site::Leaf(_) => false,
         }

@@ -6,7 +6,7 @@ use crate::ops::Reshape;
 use crate::program::{Destination, Donation, Location, Memory, OutputPlace, Program, Step, Target, View};
 use crate::shape::{Layout, Type};
 use smallvec::{SmallVec, smallvec};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Buffers begin at multiples of this many bytes, a cache line.
 pub const ALIGNMENT: usize = 64;
@@ -43,6 +43,8 @@ struct Lowering<'a> {
     /// All results of the regions that have several.
     parts: HashMap<NodeId, SmallVec<[Place; 1]>>,
     copies: HashMap<NodeId, Place>,
+    /// Dense copies of outputs that are views.
+    outputs: HashMap<NodeId, Place>,
 }
 
 /// Lowers a graph. Outputs are dense and have memory of their own; an output that an elementwise kernel computes
@@ -56,10 +58,17 @@ pub fn place(graph: &Graph, donation: &Donation, target: &dyn Target) -> Program
         steps: Vec::new(),
         parts: HashMap::new(),
         copies: HashMap::new(),
+        outputs: HashMap::new(),
     };
     let mut inputs = Vec::new();
+    let wanted: HashSet<NodeId> = graph.outputs.iter().copied().collect();
     for id in graph.ids() {
         lowering.lower(id, &mut inputs);
+        // Whoever waits for the output has it as soon as possible.
+        if wanted.contains(&id) && !lowering.is_whole(id) {
+            let copy = lowering.copy(id);
+            lowering.outputs.insert(id, copy);
+        }
     }
     lowering.bind_outputs();
     let donated = lowering.donate(donation);
@@ -147,14 +156,14 @@ impl Lowering<'_> {
         if let Some(copy) = self.copies.get(&id) {
             return copy.clone();
         }
-        let ty = self.graph.ty(id).clone();
-        let place = self.places[id.index()].clone().expect("operands come first");
-        let copy = self.copy(id, place, ty);
+        let copy = self.copy(id);
         self.copies.insert(id, copy.clone());
         copy
     }
 
-    fn copy(&mut self, id: NodeId, place: Place, ty: Type) -> Place {
+    fn copy(&mut self, id: NodeId) -> Place {
+        let ty = self.graph.ty(id).clone();
+        let place = self.places[id.index()].clone().expect("operands come first");
         self.step(Op::Reshape(Reshape { shape: ty.shape.clone() }), &[id], vec![place], smallvec![ty]).remove(0)
     }
 
@@ -195,21 +204,25 @@ impl Lowering<'_> {
         values
     }
 
+    /// Whether the value is all of a storage that a kernel of this program writes, in row-major order.
+    fn is_whole(&self, id: NodeId) -> bool {
+        let place = self.places[id.index()].as_ref().expect("outputs are in the graph");
+        let storage = &self.storages[place.storage];
+        place.layout.is_contiguous()
+            && place.layout.offset == 0
+            && storage.location.is_none()
+            && storage.bytes == self.graph.ty(id).bytes()
+    }
+
     /// Gives every output a storage of its own.
     fn bind_outputs(&mut self) {
         for (k, &id) in self.graph.outputs.iter().enumerate() {
-            let place = self.places[id.index()].clone().expect("outputs are in the graph");
-            let whole = place.layout.is_contiguous()
-                && place.layout.offset == 0
-                && self.storages[place.storage].location.is_none()
-                && self.storages[place.storage].bytes == self.graph.ty(id).bytes();
-            let storage = if whole {
-                place.storage
-            } else {
-                let ty = self.graph.ty(id).clone();
-                self.copy(id, place, ty).storage
+            let place = match self.outputs.remove(&id) {
+                Some(copy) => copy,
+                None if self.is_whole(id) => self.places[id.index()].clone().expect("outputs are in the graph"),
+                None => self.copy(id),
             };
-            self.storages[storage].location = Some(Location::Output(k));
+            self.storages[place.storage].location = Some(Location::Output(k));
         }
     }
 
