@@ -270,7 +270,7 @@ fn convolutions(filter: &str, context: Context, peak: f64) {
 }
 
 fn pools(context: Context) {
-    for size in [[256, 20, 26, 26], [256, 50, 8, 8]] {
+    for size in [[256, 20, 26, 26], [256, 50, 9, 9]] {
         let (x, y) = (Shape::new(&size), Shape::new(&[size[0], size[1], size[2] / 2, size[3] / 2]));
         let (xl, yl) = (Layout::contiguous(&x), Layout::contiguous(&y));
         let (mut xd, mut yd) = (vec![0.5f32; x.numel()], vec![0.25f32; y.numel()]);

@@ -11,7 +11,7 @@
 //! Inside a block a sum is one chain of fused multiply-adds beginning at +0; blocks are combined by the tree of
 //! adjacent pairs. f16 and bf16 are widened to f32 and rounded once, at the end. The input is never unfolded
 //! in memory: panels are packed straight from images of a few samples (`conv/window.rs`), or microkernels read the images
-//! themselves (`conv/direct_x86.rs`).
+//! themselves (`conv/direct_x86.rs`, `conv/weight_x86.rs`).
 
 #[cfg(target_arch = "x86_64")]
 mod direct_x86;
@@ -19,6 +19,12 @@ mod direct_x86;
 mod gather_x86;
 mod images;
 pub mod input;
+#[cfg(target_arch = "x86_64")]
+mod input_x86;
+#[cfg(target_arch = "x86_64")]
+mod interleaved_x86;
+#[cfg(target_arch = "x86_64")]
+mod weight_x86;
 mod window;
 
 use crate::Context;
@@ -133,6 +139,7 @@ impl Unfolded {
                 Along::Terms if direct_x86::suits_weight(self, threads) => {
                     direct_x86::weight_bytes(self, &images, threads)
                 }
+                Along::Terms if weight_x86::suits(self, threads) => weight_x86::bytes(self, threads),
                 _ => 0,
             });
         }
@@ -153,9 +160,11 @@ impl Unfolded {
         if !same::<S, f32>() || !direct_x86::runs(context.level) {
             return false;
         }
+        let threads = context.par.threads();
         let run = match self.along {
             Along::Columns if direct_x86::suits_forward(&self.window) => direct_x86::forward as direct_x86::Run,
-            Along::Terms if direct_x86::suits_weight(self, context.par.threads()) => direct_x86::weight,
+            Along::Terms if direct_x86::suits_weight(self, threads) => direct_x86::weight,
+            Along::Terms if weight_x86::runs(context.level) && weight_x86::suits(self, threads) => weight_x86::weight,
             _ => return false,
         };
         let images = Images::<f32> { window: &self.window, data: x.slice().as_ptr(), along: self.along };

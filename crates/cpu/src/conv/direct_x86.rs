@@ -15,6 +15,7 @@ use crate::gemm::scratch::{Arena, room};
 use crate::operand::Shared;
 use crate::simd::Level;
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Numbers in a vector.
@@ -30,7 +31,7 @@ const DEPTH: usize = 256;
 pub type Run = unsafe fn(&Unfolded, &Images<f32>, *const f32, *mut f32, Arena, Context);
 
 /// All offsets of one index of an operand.
-fn table(offsets: &crate::gemm::Offsets, count: usize) -> Vec<isize> {
+pub fn table(offsets: &crate::gemm::Offsets, count: usize) -> Vec<isize> {
     let mut out = vec![0; count];
     offsets.fill(0, &mut out);
     out
@@ -98,7 +99,7 @@ unsafe fn forward_tile<const ROWS: usize>(call: &Forward, pairs: &[Pair]) {
     for pair in pairs {
         // SAFETY: the caller's promise.
         unsafe {
-            let mut tree = [[[_mm256_setzero_ps(); 2]; ROWS]; CHANNELS];
+            let mut tree = [MaybeUninit::<[[__m256; 2]; ROWS]>::uninit(); CHANNELS];
             let mut acc = [[_mm256_setzero_ps(); 2]; ROWS];
             let x = pair.sources.map(|s| call.x.offset(s));
             let mut blocks = 0usize;
@@ -107,9 +108,9 @@ unsafe fn forward_tile<const ROWS: usize>(call: &Forward, pairs: &[Pair]) {
                 if blocks > 0 {
                     let level = (blocks - 1).trailing_ones() as usize;
                     for left in &tree[..level] {
-                        add(left, &mut acc);
+                        add(left.assume_init_ref(), &mut acc);
                     }
-                    tree[level] = acc;
+                    tree[level].write(acc);
                     acc = [[_mm256_setzero_ps(); 2]; ROWS];
                 }
                 for &term in terms {
@@ -125,7 +126,7 @@ unsafe fn forward_tile<const ROWS: usize>(call: &Forward, pairs: &[Pair]) {
             }
             let mut whole = blocks - 1;
             while whole != 0 {
-                add(&tree[whole.trailing_zeros() as usize], &mut acc);
+                add(tree[whole.trailing_zeros() as usize].assume_init_ref(), &mut acc);
                 whole &= whole - 1;
             }
             for (i, row) in acc.iter().enumerate() {
@@ -146,7 +147,7 @@ fn add<const ROWS: usize>(left: &[[__m256; 2]; ROWS], right: &mut [[__m256; 2]; 
 }
 
 /// Cuts `count` into equal parts of at most `most`.
-fn parts(count: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+pub fn parts(count: usize, most: usize) -> impl DoubleEndedIterator<Item = Range<usize>> {
     let parts = count.div_ceil(most);
     (0..parts).map(move |i| i * count / parts..(i + 1) * count / parts)
 }
@@ -201,17 +202,21 @@ const KERNEL: usize = 2 * LANES;
 /// threads, and vectors of outputs are filled.
 pub fn suits_weight(u: &Unfolded, threads: usize) -> bool {
     let (outputs, blocks) = (u.window.outputs, u.size.terms.div_ceil(u.size.block));
-    let balanced = blocks.is_multiple_of(threads) || blocks >= 8 * threads;
     let partial = blocks * u.size.columns * outputs.next_multiple_of(LANES);
     u.size.terms * u.size.columns * outputs > 0
         && u.size.columns <= KERNEL
-        && balanced
+        && balanced(blocks, threads)
         && partial <= PARTIAL
         && 5 * outputs >= 4 * outputs.next_multiple_of(LANES)
 }
 
+/// Whether threads that take whole blocks have about equally much to do.
+pub fn balanced(blocks: usize, threads: usize) -> bool {
+    blocks.is_multiple_of(threads) || blocks >= 8 * threads
+}
+
 /// Numbers of all blocks' sums, at most: more would not stay in the caches.
-const PARTIAL: usize = 1 << 20;
+pub const PARTIAL: usize = 1 << 20;
 
 /// Bytes for: all blocks' sums; for each slot the images and the packed gradient.
 fn weight_rooms(u: &Unfolded, images: &Images<f32>) -> [usize; 3] {
@@ -368,25 +373,42 @@ pub unsafe fn weight(
     });
     let out = Shared(out);
     for (group, partial) in partials.iter().enumerate() {
-        context.par.ranges(size.columns, 1 + 16384 / (across * blocks), &|range| {
-            // SAFETY: the sums and results of this task's elements of the kernel.
-            unsafe {
-                let sum = |block: usize| partial.slice(block * numbers + range.start * across, range.len() * across);
-                let mut step = 1;
-                while step < blocks {
-                    for block in (0..blocks - step).step_by(2 * step) {
-                        add_right(context.level, sum(block), sum(block + step));
-                    }
-                    step *= 2;
-                }
-                for (sums, row) in sum(0).chunks_exact(across).zip(range) {
-                    for (output, &sum) in sums[..window.outputs].iter().enumerate() {
-                        *out.pointer().add((group * window.outputs + output) * size.columns + row) = sum;
-                    }
-                }
+        let store = |row: usize, sums: &[f32]| {
+            for (output, &sum) in sums[..window.outputs].iter().enumerate() {
+                // SAFETY: an element of the kernel that no other row has.
+                unsafe { *out.pointer().add((group * window.outputs + output) * size.columns + row) = sum };
             }
-        });
+        };
+        // SAFETY: the sums of all blocks, which no task writes any more.
+        unsafe { add_blocks(context, *partial, blocks, size.columns, across, &store) };
     }
+}
+
+/// Adds up the sums of blocks, each `rows` rows `across` long, by the tree of adjacent pairs, and calls
+/// `store(row, sums)`.
+///
+/// # Safety
+/// The sums must be there and used by nobody else.
+pub unsafe fn add_blocks(
+    context: Context,
+    sums: Shared<f32>,
+    blocks: usize,
+    rows: usize,
+    across: usize,
+    store: &(dyn Fn(usize, &[f32]) + Sync),
+) {
+    context.par.ranges(rows, 1 + 16384 / (across * blocks), &|range| {
+        // SAFETY: the rows of this task.
+        let sum = |block: usize| unsafe { sums.slice((block * rows + range.start) * across, range.len() * across) };
+        let mut step = 1;
+        while step < blocks {
+            for block in (0..blocks - step).step_by(2 * step) {
+                add_right(context.level, sum(block), sum(block + step));
+            }
+            step *= 2;
+        }
+        sum(0).chunks_exact(across).zip(range.clone()).for_each(|(sums, row)| store(row, sums));
+    });
 }
 
 #[inline(always)]

@@ -1,13 +1,16 @@
 //! The gradient of a convolution by its input: a product gives the sums of all taps as columns. These are gathered
 //! straight into the result (`conv/gather_x86.rs`), or added tap by tap to an image plane in the first-level cache.
+//! Where images are small, tiles of the product are added to them instead (`conv/input_x86.rs`).
 
-#[cfg(target_arch = "x86_64")]
-use super::gather_x86;
 use super::window::{Image, Window};
 use super::{block, for_float};
+#[cfg(target_arch = "x86_64")]
+use super::{gather_x86, input_x86};
 use crate::Context;
 use crate::gemm::block::{Bounds, Chunks, Left, Product, compute, pack_left, packed_left};
 use crate::gemm::drive::{height, with_slots};
+#[cfg(target_arch = "x86_64")]
+use crate::gemm::real::same;
 use crate::gemm::scratch::{Arena, room};
 use crate::gemm::{Element, Offsets, Place, Real, Side, Size};
 use crate::operand::{Operand, Output, Shared};
@@ -92,7 +95,12 @@ pub fn scratch(op: &ConvInput, dtype: DType, inputs: &[&Layout], threads: usize)
             let [packed, rest @ ..] = Plan::new::<S>(level, window, block, threads).bytes::<S>(level);
             packed + threads * rest.iter().sum::<usize>()
         };
-        Level::available().into_iter().map(of).max().unwrap_or(0)
+        let bytes = Level::available().into_iter().map(of).max().unwrap_or(0);
+        #[cfg(target_arch = "x86_64")]
+        if same::<S, f32>() && input_x86::suits(window, block, threads) {
+            return bytes.max(input_x86::bytes(window, threads));
+        }
+        bytes
     }
     for_float!(dtype, of(&window, block, threads))
 }
@@ -118,6 +126,14 @@ fn gradient<S: Element>(
         return;
     }
     let (level, threads) = (context.level, context.par.threads());
+    #[cfg(target_arch = "x86_64")]
+    if same::<S, f32>() && input_x86::runs(level) && input_x86::suits(window, block, threads) {
+        let (dy, w) = (inputs[0].slice::<f32>().as_ptr(), inputs[1].slice::<f32>().as_ptr());
+        // SAFETY: the operands are dense and hold their elements, the output its own; a context's level is one that the
+        // processor can run, and the arena checks its size.
+        unsafe { input_x86::gradient(window, block, dy, w, output.first(), Arena::new(scratch), context) };
+        return;
+    }
     let plan = Plan::new::<S>(level, window, block, threads);
     let [_, product_bytes, column_bytes, plane_bytes] = plan.bytes::<S>(level);
     let (dy, w) = (Shared(inputs[0].slice::<S>().as_ptr().cast_mut()), inputs[1].slice::<S>());

@@ -21,7 +21,7 @@ pub mod kernel;
 pub mod offsets;
 pub mod pack;
 #[cfg(target_arch = "x86_64")]
-mod pack_x86;
+pub mod pack_x86;
 pub mod real;
 pub mod scratch;
 mod strip;

@@ -284,7 +284,7 @@ unsafe fn by_runs(data: *const f32, panel: &[isize], terms: &[isize], width: usi
 /// As for [`by_pieces`].
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn square(data: *const f32, rows: &[isize], width: usize, out: *mut f32) {
+pub unsafe fn square(data: *const f32, rows: &[isize], width: usize, out: *mut f32) {
     let row = |i: usize| rows[i.min(rows.len() - 1)];
     // SAFETY: the caller's promise.
     unsafe {

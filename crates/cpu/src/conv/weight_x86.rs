@@ -1,0 +1,221 @@
+//! The gradient by the weight for f32 and AVX2 where a row of the kernel over all channels fills vectors.
+//!
+//! The images of a few samples are copied with their channels side by side ([`Interleaved`]). Tiles of outputs × two vectors
+//! of a row of the kernel read them where they are, at every output position, and broadcast the output's gradient from
+//! where that is. Every block of samples is a task of its own.
+
+use super::Unfolded;
+use super::direct_x86::{PARTIAL, add_blocks, balanced, parts};
+use super::images::Images;
+use super::interleaved_x86::{Interleaved, LANES, Row};
+use crate::Context;
+use crate::gemm::drive::with_slots;
+use crate::gemm::pack::SLACK;
+use crate::gemm::scratch::{Arena, room};
+use crate::operand::Shared;
+use crate::simd::Level;
+use std::arch::x86_64::*;
+
+/// Numbers of a row of a tile.
+const WIDTH: usize = 2 * LANES;
+
+/// Terms whose images are copied together, about: what tiles read of them stays in the first-level cache.
+const DEPTH: usize = 192;
+
+/// Whether this is the better way at levels that [`runs`] names: there are rows for the tiles, and blocks for all threads.
+pub fn suits(u: &Unfolded, threads: usize) -> bool {
+    let blocks = u.size.terms.div_ceil(u.size.block);
+    u.size.terms > 0
+        && u.size.rows >= 4
+        && Interleaved::new(&u.window).suits()
+        && balanced(blocks, threads)
+        && blocks * numbers(u) <= PARTIAL
+}
+
+/// Whether a level can run this, and has no wider vectors.
+pub fn runs(level: Level) -> bool {
+    level == Level::Avx2
+}
+
+/// Sums of a block.
+fn numbers(u: &Unfolded) -> usize {
+    let rows = u.window.kernel[0] * u.window.kernel[1];
+    let vectors = rows * Interleaved::new(&u.window).row().div_ceil(LANES);
+    vectors.div_ceil(2) * u.window.outputs * WIDTH
+}
+
+/// Samples whose images are copied together.
+fn together(u: &Unfolded) -> usize {
+    (DEPTH / u.window.positions()).clamp(1, u.size.block / u.window.positions())
+}
+
+/// Bytes for: a group's sums of all blocks; a slot's images.
+fn rooms(u: &Unfolded) -> [usize; 2] {
+    let blocks = u.size.terms.div_ceil(u.size.block);
+    [room::<f32>(blocks * numbers(u)), room::<f32>(together(u) * Interleaved::new(&u.window).len() + SLACK)]
+}
+
+/// Bytes of scratch memory for [`weight`].
+pub fn bytes(u: &Unfolded, threads: usize) -> usize {
+    let [partial, images] = rooms(u);
+    partial * u.window.groups + images * threads
+}
+
+/// A vector of a row of the kernel.
+struct Vector {
+    /// Where it begins in an image, counted from the output position.
+    offset: usize,
+    /// The (channel, tap) of its elements, but for those that the vector before has.
+    elements: [Option<usize>; LANES],
+}
+
+/// The vectors of all rows of the kernel; the last one of a row overlaps the one before.
+fn vectors(images: &Interleaved) -> Vec<Vector> {
+    let vector = |row: Row, first: usize| {
+        let start = first.min(images.row() - LANES);
+        let element = |lane: usize| (start + lane >= first).then(|| images.element(row, start + lane));
+        Vector { offset: row.offset + start, elements: std::array::from_fn(element) }
+    };
+    let firsts = || (0..images.row()).step_by(LANES);
+    images.rows().into_iter().flat_map(|row| firsts().map(move |first| vector(row, first))).collect()
+}
+
+/// What a tile reads and updates.
+struct Call<'a> {
+    /// Under the first position: the elements of its vectors.
+    x: [*const f32; 2],
+    /// The distance of the samples' images.
+    image: usize,
+    /// Offsets of the positions in an image.
+    positions: &'a [isize],
+    /// The gradient of the tile's first output, whose rows are as long as there are positions.
+    dy: *const f32,
+    /// The distance of the samples' gradients.
+    sample: usize,
+    samples: usize,
+    /// The sums so far, rows of [`WIDTH`].
+    sums: *mut f32,
+}
+
+type Tile = unsafe fn(&Call);
+
+macro_rules! tiles {
+    ($vectors:literal: $($rows:literal)*) => { &[$(tile::<$rows, $vectors>),*] };
+}
+
+/// Microkernels of one and two vectors, by rows.
+const TILES: [&[Tile]; 2] = [tiles!(1: 1 2 3 4 5 6 7 8), tiles!(2: 1 2 3 4 5 6)];
+
+/// Adds some samples to the sums of `ROWS` outputs for `VECTORS`.
+///
+/// # Safety
+/// The processor must have AVX2 and FMA; elements must be readable, sums writable.
+#[target_feature(enable = "avx2,fma")]
+unsafe fn tile<const ROWS: usize, const VECTORS: usize>(call: &Call) {
+    let count = call.positions.len();
+    // SAFETY: the caller's promise.
+    unsafe {
+        let sums = |i: usize, j: usize| call.sums.add(i * WIDTH + j * LANES);
+        let mut acc = [[_mm256_setzero_ps(); VECTORS]; ROWS];
+        for (i, row) in acc.iter_mut().enumerate() {
+            for (j, sum) in row.iter_mut().enumerate() {
+                *sum = _mm256_loadu_ps(sums(i, j));
+            }
+        }
+        for sample in 0..call.samples {
+            let x: [*const f32; VECTORS] = std::array::from_fn(|j| call.x[j].add(sample * call.image));
+            let dy: [*const f32; ROWS] = std::array::from_fn(|i| call.dy.add(sample * call.sample + i * count));
+            for (k, &position) in call.positions.iter().enumerate() {
+                let mut right = [_mm256_setzero_ps(); VECTORS];
+                for (right, x) in right.iter_mut().zip(x) {
+                    *right = _mm256_loadu_ps(x.offset(position));
+                }
+                for (row, dy) in acc.iter_mut().zip(dy) {
+                    let left = _mm256_broadcast_ss(&*dy.add(k));
+                    for (sum, &right) in row.iter_mut().zip(&right) {
+                        *sum = _mm256_fmadd_ps(left, right, *sum);
+                    }
+                }
+            }
+        }
+        for (i, row) in acc.iter().enumerate() {
+            for (j, &sum) in row.iter().enumerate() {
+                _mm256_storeu_ps(sums(i, j), sum);
+            }
+        }
+    }
+}
+
+/// The gradient of [`Unfolded::weight`].
+///
+/// # Safety
+/// As for [`crate::gemm::drive::multiply_staged`], with the scratch memory of [`bytes`].
+pub unsafe fn weight(
+    u: &Unfolded,
+    input: &Images<f32>,
+    dy: *const f32,
+    out: *mut f32,
+    mut arena: Arena,
+    context: Context,
+) {
+    let window = &u.window;
+    let images = Interleaved::new(window);
+    let (positions, vectors) = (images.positions(), vectors(&images));
+    let (outputs, plane) = (window.outputs, positions.len());
+    let (block, blocks, numbers) = (u.size.block / plane, u.size.terms.div_ceil(u.size.block), numbers(u));
+    let [partial_bytes, image_bytes] = rooms(u);
+    let partials: Vec<Shared<f32>> =
+        (0..window.groups).map(|_| Shared(arena.split(partial_bytes).take(blocks * numbers))).collect();
+    let (slots, together) = (context.par.threads(), together(u));
+    let rooms = arena.split(image_bytes * slots);
+    let dy = Shared(dy.cast_mut());
+    with_slots(context.par, slots, window.groups * blocks, &|slot, task| {
+        let (group, index) = (task / blocks, task % blocks);
+        let staged: *mut f32 = rooms.slot(slot, image_bytes).take(together * images.len() + SLACK);
+        let samples = index * block..((index + 1) * block).min(window.samples);
+        // SAFETY: the slot's room, the task's sums, operands of the caller.
+        unsafe {
+            let sums = partials[group].slice(index * numbers, numbers);
+            sums.fill(0.0);
+            for first in samples.clone().step_by(together) {
+                let count = together.min(samples.end - first);
+                for i in 0..count {
+                    let channel = ((first + i) * window.groups + group) * window.channels;
+                    let from = input.data.add(channel * window.plane());
+                    images.join(context.level, from, staged.add(i * images.len()));
+                }
+                let dy = dy.pointer().cast_const().add((first * window.groups + group) * outputs * plane);
+                for (pair, sums) in vectors.chunks(2).zip(sums.chunks_exact_mut(outputs * WIDTH)) {
+                    let tiles = TILES[pair.len() - 1];
+                    for rows in parts(outputs, tiles.len()) {
+                        let call = Call {
+                            x: [&pair[0], &pair[pair.len() - 1]].map(|v| staged.cast_const().add(v.offset)),
+                            image: images.len(),
+                            positions: &positions,
+                            dy: dy.add(rows.start * plane),
+                            sample: window.groups * outputs * plane,
+                            samples: count,
+                            sums: sums.as_mut_ptr().add(rows.start * WIDTH),
+                        };
+                        tiles[rows.len() - 1](&call);
+                    }
+                }
+            }
+        }
+    });
+    let out = Shared(out);
+    for (group, partial) in partials.iter().enumerate() {
+        let store = |row: usize, sums: &[f32]| {
+            let (pair, output) = (row / outputs, row % outputs);
+            let elements = vectors[2 * pair..].iter().take(2).flat_map(|v| v.elements);
+            for (&sum, element) in sums.iter().zip(elements) {
+                if let Some(element) = element {
+                    // SAFETY: an element of the kernel that no other row has.
+                    unsafe { *out.pointer().add((group * outputs + output) * u.size.columns + element) = sum };
+                }
+            }
+        };
+        // SAFETY: the sums of all blocks, which no task writes any more.
+        unsafe { add_blocks(context, *partial, blocks, numbers / WIDTH, WIDTH, &store) };
+    }
+}
