@@ -297,6 +297,10 @@ unsafe fn by_pieces(
 /// As for [`pack`].
 #[target_feature(enable = "avx2,fma")]
 unsafe fn by_runs(data: *const f32, panel: &[isize], terms: &[isize], width: usize, out: *mut f32) {
+    // The rows of the squares; where rows are missing, the last one again.
+    let mut lines = [panel[panel.len() - 1]; WIDEST];
+    lines[..panel.len()].copy_from_slice(panel);
+    let squares = &lines.as_chunks::<8>().0[..width.div_ceil(8)];
     let mut k = 0;
     while k < terms.len() {
         let end = k + run(terms, k);
@@ -304,9 +308,9 @@ unsafe fn by_runs(data: *const f32, panel: &[isize], terms: &[isize], width: usi
         // the terms of a square ascend, and its right half is stored before its left half.
         unsafe {
             while k + 8 <= end {
-                for first in (0..width).step_by(8).rev() {
-                    let rows = &panel[first.min(panel.len() - 1)..panel.len().min(first + 8)];
-                    square(data.offset(terms[k]), rows, width, out.add(k * width + first));
+                let (from, to) = (data.offset(terms[k]), out.add(k * width));
+                for (i, rows) in squares.iter().enumerate().rev() {
+                    square(from, rows, width, to.add(8 * i));
                 }
                 k += 8;
             }
@@ -318,18 +322,17 @@ unsafe fn by_runs(data: *const f32, panel: &[isize], terms: &[isize], width: usi
     }
 }
 
-/// Transposes up to eight rows (the last one repeated) of eight neighbouring elements; term `k` goes to `out + k · width`, eight wide,
-/// in ascending order.
+/// Transposes eight rows of eight neighbouring elements; term `k` goes to `out + k · width`, eight wide, in ascending
+/// order.
 ///
 /// # Safety
 /// As for [`by_pieces`].
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn square(data: *const f32, rows: &[isize], width: usize, out: *mut f32) {
-    let row = |i: usize| rows[i.min(rows.len() - 1)];
+unsafe fn square(data: *const f32, rows: &[isize; 8], width: usize, out: *mut f32) {
     // SAFETY: the caller's promise.
     unsafe {
-        let r: [__m256; 8] = std::array::from_fn(|i| _mm256_loadu_ps(data.offset(row(i))));
+        let r: [__m256; 8] = std::array::from_fn(|i| _mm256_loadu_ps(data.offset(rows[i])));
         let low: [__m256; 4] = std::array::from_fn(|i| _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]));
         let high: [__m256; 4] = std::array::from_fn(|i| _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]));
         let quad = |a, b| (_mm256_shuffle_ps::<0x44>(a, b), _mm256_shuffle_ps::<0xEE>(a, b));
