@@ -170,7 +170,7 @@ impl SharedState {
 
     fn work(&self) {
         let mut done = 0;
-        let mut idle = Instant::now();
+        let (mut idle, mut looks) = (Instant::now(), 0u32);
         while !self.stop.load(Ordering::Relaxed) {
             let gate = self.gate.load(Ordering::Acquire);
             let fresh = gate / GENERATION != done && gate & OPEN != 0;
@@ -182,8 +182,11 @@ impl SharedState {
                 self.tasks(unsafe { &*task.expect("a published job") }, count);
                 self.gate.fetch_sub(1, Ordering::Release);
                 idle = Instant::now();
-            } else if fresh || idle.elapsed() < SPIN {
-                (0..32).for_each(|_| std::hint::spin_loop());
+                continue;
+            }
+            looks = looks.wrapping_add(1);
+            if fresh || !looks.is_multiple_of(64) || idle.elapsed() < SPIN {
+                std::hint::spin_loop();
             } else {
                 self.sleep(done);
                 idle = Instant::now();

@@ -149,6 +149,14 @@ fn panels_in_place_at_any_distance() {
 }
 
 #[test]
+fn panels_packed_in_their_turn() {
+    matrices::<f32>(70, 40, 1100, Blocking::Features);
+    matrices::<f32>(90, 57, 256, Blocking::Samples);
+    matrices::<f64>(66, 21, 130, Blocking::Samples);
+    matrices::<half::bf16>(67, 34, 96, Blocking::Samples);
+}
+
+#[test]
 fn large_matrices_in_many_tasks() {
     matrices::<f32>(130, 210, 70, Blocking::Features);
     matrices::<f32>(250, 530, 33, Blocking::Features);

@@ -18,7 +18,7 @@ use half::{bf16, f16};
 use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, MAX_COLUMNS, ReduceOp, UnaryOp};
 use meshwork_graph::{DType, Scalar};
 use ops::{Tile, held};
-use rows::Rows;
+use rows::{GROUP, Rows};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::panic::resume_unwind;
@@ -28,8 +28,8 @@ use std::sync::OnceLock;
 const TILE: usize = MAX_COLUMNS;
 /// Bytes from one register to the next; not a power of two, so that registers do not compete for cache lines.
 const SLOT: usize = TILE * 8 + 192;
-/// Tiles that one thread takes before a second one helps.
-const GRAIN: usize = 16;
+/// Elements, each counted once for every instruction, that one thread takes before a second one helps.
+const GRAIN: usize = 8 << 10;
 
 /// Where the value of a register is while a tile runs.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +83,10 @@ struct Plan<'a> {
     spare: usize,
     rows: usize,
     columns: usize,
+    /// Rows of a tile.
+    tile_rows: usize,
+    /// Tiles that one thread takes before a second one helps.
+    grain: usize,
     level: Level,
     refused: OnceLock<String>,
 }
@@ -128,8 +132,8 @@ pub fn run(op: &Fused, inputs: &[Operand], outputs: &[Output], context: Context)
     if op.space.shape.numel() == 0 {
         return;
     }
-    let plan = Plan::new(op, inputs, outputs, context.level);
-    context.par.ranges(plan.rows.div_ceil(plan.tile_rows()), GRAIN, &|tiles| plan.tiles(tiles));
+    let plan = Plan::new(op, inputs, outputs, context);
+    context.par.ranges(plan.rows.div_ceil(plan.tile_rows), plan.grain, &|tiles| plan.tiles(tiles));
     if let Some(text) = plan.refused.into_inner() {
         resume_unwind(Box::new(Refused(text)));
     }
@@ -156,7 +160,7 @@ impl Sink {
 }
 
 impl<'a> Plan<'a> {
-    fn new(op: &'a Fused, inputs: &[Operand], outputs: &[Output], level: Level) -> Self {
+    fn new(op: &'a Fused, inputs: &[Operand], outputs: &[Output], context: Context) -> Self {
         let source = |(operand, of_rows): (&Operand, bool)| {
             // SAFETY: the offset is that of an element.
             let first = unsafe { operand.bytes().add(operand.layout.offset * operand.dtype.size()) };
@@ -165,6 +169,10 @@ impl<'a> Plan<'a> {
         let sources: Vec<Source> = inputs.iter().zip(op.inputs.iter().map(|x| x.of_rows)).map(source).collect();
         let sink = |(&register, output)| Sink::new(register, op.of_rows(register), output, &sources);
         let sinks: Vec<Sink> = op.outputs.iter().zip(outputs).map(sink).collect();
+        let (rows, columns) = (op.space.row_shape().numel(), op.space.columns());
+        // Tiles are smaller where there would be too few of them for all threads, but have whole groups of rows.
+        let parts = (rows * columns * op.code.len() / GRAIN).clamp(1, 4 * context.par.threads());
+        let tile_rows = rows.div_ceil(parts).next_multiple_of(GROUP).min(TILE / columns);
         let mut plan = Plan {
             op,
             places: vec![Place::Slot(0); sources.len() + op.code.len()],
@@ -175,18 +183,15 @@ impl<'a> Plan<'a> {
             steps: vec![],
             slots: 0,
             spare: 0,
-            rows: op.space.row_shape().numel(),
-            columns: op.space.columns(),
-            level,
+            rows,
+            columns,
+            tile_rows,
+            grain: rows.div_ceil(tile_rows).div_ceil(parts),
+            level: context.level,
             refused: OnceLock::new(),
         };
         plan.place();
         plan
-    }
-
-    /// Rows of a tile.
-    fn tile_rows(&self) -> usize {
-        TILE / self.columns
     }
 
     /// Gives every register a place. A slot is used again after the last instruction that reads it.
@@ -282,8 +287,8 @@ impl<'a> Plan<'a> {
         let slots = arena.as_mut_ptr().cast::<u8>();
         self.fill_fixed(slots);
         for tile in tiles {
-            let start = tile * self.tile_rows();
-            let rows = self.tile_rows().min(self.rows - start);
+            let start = tile * self.tile_rows;
+            let rows = self.tile_rows.min(self.rows - start);
             self.tile(slots, Span { start, rows, columns: self.columns });
         }
         if self.sinks.iter().any(|sink| sink.streams) {

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 /// Rows of up to so many columns are combined side by side, a group of rows at a time.
 const SHORT: usize = 32;
 /// Rows of a group.
-const GROUP: usize = 16;
+pub const GROUP: usize = 16;
 
 /// Where an instruction reads and writes: `rows` rows of `columns` elements, or as many values of rows.
 #[derive(Clone, Copy)]

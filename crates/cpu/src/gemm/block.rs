@@ -15,6 +15,11 @@ const DEPTH: usize = 512;
 /// Rows whose panels stay in the second-level cache together, and whose results are not too far apart.
 const ROWS: usize = 120;
 
+/// Bytes of the left operand's panels that stay in the second-level cache while panels of the right one come and go.
+const HELD: usize = 256 << 10;
+/// Rows from which a panel of the right operand is packed just before its tiles, where the left one's stay.
+const OFTEN: usize = 64;
+
 /// Columns up to which the left operand's panels are read in place, if they stay in the first-level cache, and up to
 /// which they are even if they do not: packing pays where they are read often.
 const REUSE: [usize; 2] = [256, 128];
@@ -193,9 +198,8 @@ unsafe fn offsets<'a>(arena: &mut Arena, len: usize) -> &'a mut [isize] {
     unsafe { std::slice::from_raw_parts_mut(room, len) }
 }
 
-/// Blocks of rows that stay in the second-level cache, each with all columns of tiles.
-fn tiles(rows: usize, columns: usize, height: usize, width: usize) -> impl Iterator<Item = (Range<usize>, usize)> {
-    let step = (ROWS / height).max(1) * height;
+/// Blocks of `step` rows that stay in the second-level cache, each with all columns of tiles.
+fn tiles(rows: usize, columns: usize, step: usize, width: usize) -> impl Iterator<Item = (Range<usize>, usize)> {
     (0..rows)
         .step_by(step)
         .flat_map(move |row| (0..columns).step_by(width).map(move |column| (row..(row + step).min(rows), column)))
@@ -279,10 +283,14 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             }
             _ => None,
         };
+        // Each panel of the right side is needed once where those of the left side stay: it is packed in its turn.
+        let in_turn = row_count >= OFTEN && row_count * length * size_of::<L::Real>() <= HELD;
+        let step = if in_turn { padded_rows } else { (ROWS / height).max(1) * height };
         // The first panel of the right side, the distance of the panels' columns and that of their terms.
         let (right_panels, right_column, right_term) = match beside {
             // SAFETY: the first element.
             Some(step) => (unsafe { data.offset(right_lines[0] + right_terms[0]).cast() }, 1, step),
+            None if in_turn => (right_room.cast_const(), 0, width as isize),
             None => {
                 // SAFETY: rooms of this call, operands of the caller.
                 unsafe { pack(level, data, right_lines, right_terms, width, right_room) };
@@ -356,59 +364,75 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         };
 
         let mut merge = [std::ptr::null::<L::Real>(); usize::BITS as usize];
-        for (block, column) in tiles(row_count, column_count, height, width) {
+        for (block, column) in tiles(row_count, column_count, step, width) {
             let wide = width.min(column_count - column);
+            if in_turn {
+                // SAFETY: as above; `beside` is for fewer rows.
+                unsafe { pack(level, data, &right_lines[column..column + wide], right_terms, width, right_room) };
+            }
             let vectors = wide.div_ceil(kernels.lanes);
             let across = vectors * kernels.lanes;
             let direct = same::<O, O::Real>()
                 && across == wide
                 && out_row.is_some()
                 && evenly(&out_columns[column..column + wide]) == Some(1);
-            for row in block.step_by(height) {
+            // SAFETY: the place of a row's tile in a partial matrix.
+            let tile =
+                |slot: usize, row: usize| unsafe { matrices.add(slot * matrix + column * padded_rows + row * width) };
+            // SAFETY: panels and rooms as set up above.
+            let mut call = unsafe {
+                Call {
+                    terms: length,
+                    block: chunks.block,
+                    a: panels.data.offset((block.start / height) as isize * panels.panel),
+                    a_step: panels.step,
+                    b: right_panels.add(column * right_column),
+                    b_term: right_term,
+                    counter,
+                    start: std::ptr::null(),
+                    merge: merge.as_ptr(),
+                    merges: 0,
+                    out: spare,
+                    out_row: across as isize,
+                }
+            };
+            let mut row = block.start;
+            while row < block.end {
                 let high = height.min(row_count - row);
-                // SAFETY: the tile's place in a partial matrix.
-                let tile = |slot: usize| unsafe { matrices.add(slot * matrix + column * padded_rows + row * width) };
-                let (mut merges, mut bits) = (0, merged);
+                if !begins {
+                    call.start = tile(carry, row);
+                }
+                let mut bits = merged;
+                call.merges = 0;
                 while bits != 0 {
-                    merge[merges] = tile(bits.trailing_zeros() as usize);
-                    merges += 1;
+                    merge[call.merges] = tile(bits.trailing_zeros() as usize, row);
+                    call.merges += 1;
                     bits &= bits - 1;
                 }
-                let (out, out_row) = match target {
-                    Some(slot) => (tile(slot), across as isize),
+                call.merge = merge.as_ptr();
+                match target {
+                    Some(slot) => call.out = tile(slot, row),
                     // SAFETY: the tile's first element.
-                    None if direct => (
-                        unsafe { product.out.offset(out_rows[row] + out_columns[column]).cast() },
-                        out_row.unwrap_or(0),
-                    ),
-                    None => (spare, across as isize),
-                };
+                    None if direct => unsafe {
+                        call.out = product.out.offset(out_rows[row] + out_columns[column]).cast();
+                        call.out_row = out_row.unwrap_or(0);
+                    },
+                    None => {}
+                }
                 if far {
                     // The kernel needs these last: they come while it computes.
-                    merge[..merges].iter().for_each(|&tile| prefetch(tile, high, across as isize));
-                    prefetch(out, high, out_row);
+                    merge[..call.merges].iter().for_each(|&tile| prefetch(tile, high, across as isize));
+                    prefetch(call.out, high, call.out_row);
                 }
-                // SAFETY: panels and rooms as set up above.
+                // SAFETY: as above.
                 unsafe {
-                    let call = Call {
-                        terms: length,
-                        block: chunks.block,
-                        a: panels.data.offset((row / height) as isize * panels.panel),
-                        a_step: panels.step,
-                        b: right_panels.add(column * right_column),
-                        b_term: right_term,
-                        counter,
-                        start: if begins { std::ptr::null() } else { tile(carry) },
-                        merge: merge.as_ptr(),
-                        merges,
-                        out,
-                        out_row,
-                    };
                     kernels.table[high - 1][vectors - 1][panels.access as usize](&call);
                     if target.is_none() && !direct {
                         store.tile(spare, across, row..row + high, column..column + wide);
                     }
                 }
+                call.a = call.a.wrapping_offset(panels.panel);
+                row += height;
             }
         }
         start = end;

@@ -63,14 +63,14 @@ mod tests {
 
     #[test]
     fn every_width_and_pattern_packs_the_same_at_every_level() {
-        let data: Vec<f32> = (0..6000).map(|i| i as f32).collect();
+        let data: Vec<f32> = (0..8000).map(|i| i as f32).collect();
         let patterns: [fn(isize) -> isize; 7] =
             [|i| i, |i| i * 31, |i| i / 9 * 13 + i % 9, |i| i % 9 - i / 9 * 13, |i| i / 3 * 60 + i % 3, |i| -i, |_| 5];
-        let count = 61;
-        for (rows, terms) in patterns.iter().flat_map(|r| patterns.iter().map(move |t| (r, t))) {
+        let pairs = patterns.iter().flat_map(|r| patterns.iter().map(move |t| (r, t)));
+        for ((rows, terms), count) in pairs.flat_map(|pair| [61, 128, 131].map(|count| (pair, count))) {
             let rows: Vec<isize> = (0..43).map(rows).collect();
             let terms: Vec<isize> = (0..count).map(terms).collect();
-            // SAFETY: offsets are between −105 and 3300.
+            // SAFETY: offsets are between −300 and 5500.
             let middle = unsafe { data.as_ptr().add(1500) };
             for width in 1..=32usize {
                 let panels = rows.len().div_ceil(width);

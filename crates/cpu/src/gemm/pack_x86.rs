@@ -78,20 +78,28 @@ pub unsafe fn pack(data: *const f32, rows: &[isize], terms: &[isize], width: usi
     let limit = last_row + last_term + 1;
     let bounds = [rows.iter().copied().min().unwrap_or(last_row), last_row];
     let runs = 1 + terms.windows(2).filter(|w| w[1] != w[0] + 1).count();
-    let together = if terms.len() < TOGETHER { 1 } else { (TOGETHER / width).clamp(1, GROUP) };
     let (panels, distance) = (rows.len().div_ceil(width), width * terms.len());
+    let most = if terms.len() < TOGETHER || distance.is_multiple_of(CONFLICT) { FEW } else { GROUP };
+    let together = (TOGETHER / width).clamp(1, most);
     let panel = |p: usize| &rows[p * width..rows.len().min((p + 1) * width)];
     let mut found = [Piece { target: 0, source: 0 }; WIDEST];
     let mut p = 0;
     while p < panels {
         // SAFETY: panel `p` of the caller's room.
         let out = unsafe { out.add(p * distance) };
-        let dense = (p..panels.min(p + together)).take_while(|&p| is_dense(panel(p), width)).count();
+        let mut dense = (p..panels.min(p + together)).take_while(|&p| is_dense(panel(p), width)).count();
         if dense > 0 && width >= 4 {
             let mut firsts = [0; GROUP];
             (0..dense).for_each(|i| firsts[i] = rows[(p + i) * width]);
             // SAFETY: the caller's promise.
-            unsafe { by_rows(data, &firsts[..dense], terms, width, limit, out) };
+            unsafe {
+                if width == 4 && dense > 1 && firsts[..dense].windows(2).all(|w| w[1] == w[0] + 4) {
+                    dense -= dense % 2;
+                    by_pairs(data.offset(firsts[0]), dense / 2, terms, out);
+                } else {
+                    by_rows(data, &firsts[..dense], terms, width, limit, out);
+                }
+            }
             p += dense;
             continue;
         }
@@ -124,6 +132,11 @@ pub unsafe fn pack(data: *const f32, rows: &[isize], terms: &[isize], width: usi
 const TOGETHER: usize = 64;
 /// Panels that are copied together, at most.
 const GROUP: usize = 16;
+
+/// Panels so many numbers apart begin in the same set of the first-level cache, or in one of two.
+const CONFLICT: usize = 512;
+/// Panels that are copied together where they do, at most (a set holds twice as many lines), or where terms are few.
+const FEW: usize = 4;
 
 /// Whether a panel is full and its rows lie side by side.
 fn is_dense(panel: &[isize], width: usize) -> bool {
@@ -180,6 +193,34 @@ unsafe fn by_rows(data: *const f32, firsts: &[isize], terms: &[isize], width: us
                     _mm256_storeu_ps(to.add(width - 8), _mm256_loadu_ps(from.add(width - 8)));
                 }
                 to = to.add(distance);
+            }
+        }
+    }
+}
+
+/// Copies pairs of neighbouring panels of four rows, two terms at a time; their rows lie side by side.
+///
+/// # Safety
+/// As for [`pack`].
+#[target_feature(enable = "avx2,fma")]
+unsafe fn by_pairs(data: *const f32, pairs: usize, terms: &[isize], out: *mut f32) {
+    let distance = 4 * terms.len();
+    let (twos, rest) = terms.as_chunks::<2>();
+    // SAFETY: a vector has the rows of one pair; the panels are the caller's.
+    unsafe {
+        for (k, two) in twos.iter().enumerate() {
+            let [first, second] = two.map(|term| data.offset(term));
+            for pair in 0..pairs {
+                let (a, b) = (_mm256_loadu_ps(first.add(8 * pair)), _mm256_loadu_ps(second.add(8 * pair)));
+                let to = out.add(2 * pair * distance + 8 * k);
+                _mm256_storeu_ps(to, _mm256_permute2f128_ps::<0x20>(a, b));
+                _mm256_storeu_ps(to.add(distance), _mm256_permute2f128_ps::<0x31>(a, b));
+            }
+        }
+        for &term in rest {
+            for panel in 0..2 * pairs {
+                let x = _mm_loadu_ps(data.offset(term).add(4 * panel));
+                _mm_storeu_ps(out.add((panel + 1) * distance - 4), x);
             }
         }
     }
@@ -256,6 +297,10 @@ unsafe fn by_pieces(
 /// As for [`pack`].
 #[target_feature(enable = "avx2,fma")]
 unsafe fn by_runs(data: *const f32, panel: &[isize], terms: &[isize], width: usize, out: *mut f32) {
+    // The rows of the squares; where rows are missing, the last one again.
+    let mut lines = [panel[panel.len() - 1]; WIDEST];
+    lines[..panel.len()].copy_from_slice(panel);
+    let squares = &lines.as_chunks::<8>().0[..width.div_ceil(8)];
     let mut k = 0;
     while k < terms.len() {
         let end = k + run(terms, k);
@@ -263,9 +308,9 @@ unsafe fn by_runs(data: *const f32, panel: &[isize], terms: &[isize], width: usi
         // the terms of a square ascend, and its right half is stored before its left half.
         unsafe {
             while k + 8 <= end {
-                for first in (0..width).step_by(8).rev() {
-                    let rows = &panel[first.min(panel.len() - 1)..panel.len().min(first + 8)];
-                    square(data.offset(terms[k]), rows, width, out.add(k * width + first));
+                let (from, to) = (data.offset(terms[k]), out.add(k * width));
+                for (i, rows) in squares.iter().enumerate().rev() {
+                    square(from, rows, width, to.add(8 * i));
                 }
                 k += 8;
             }
@@ -277,18 +322,17 @@ unsafe fn by_runs(data: *const f32, panel: &[isize], terms: &[isize], width: usi
     }
 }
 
-/// Transposes up to eight rows (the last one repeated) of eight neighbouring elements; term `k` goes to `out + k · width`, eight wide,
-/// in ascending order.
+/// Transposes eight rows of eight neighbouring elements; term `k` goes to `out + k · width`, eight wide, in ascending
+/// order.
 ///
 /// # Safety
 /// As for [`by_pieces`].
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-pub unsafe fn square(data: *const f32, rows: &[isize], width: usize, out: *mut f32) {
-    let row = |i: usize| rows[i.min(rows.len() - 1)];
+pub unsafe fn square(data: *const f32, rows: &[isize; 8], width: usize, out: *mut f32) {
     // SAFETY: the caller's promise.
     unsafe {
-        let r: [__m256; 8] = std::array::from_fn(|i| _mm256_loadu_ps(data.offset(row(i))));
+        let r: [__m256; 8] = std::array::from_fn(|i| _mm256_loadu_ps(data.offset(rows[i])));
         let low: [__m256; 4] = std::array::from_fn(|i| _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]));
         let high: [__m256; 4] = std::array::from_fn(|i| _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]));
         let quad = |a, b| (_mm256_shuffle_ps::<0x44>(a, b), _mm256_shuffle_ps::<0xEE>(a, b));
