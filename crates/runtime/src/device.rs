@@ -1,9 +1,9 @@
 //! A device: a queue with its own threads and memory.
 
-use crate::Value;
 use crate::buffer::{Buffer, MemoryStats, Pool};
 use crate::event::{Event, Ready};
 use crate::execute::{Binding, Run};
+use crate::{Value, trace};
 use meshwork_cpu::{Level, Par};
 use meshwork_graph::program::Program;
 use std::fmt;
@@ -78,7 +78,10 @@ impl Device {
         let memory = pool.clone();
         std::thread::Builder::new()
             .name(format!("meshwork-cpu:{index}"))
-            .spawn(move || serve(jobs, &memory))
+            .spawn(move || {
+                trace::name_thread(&format!("cpu:{index}"));
+                serve(jobs, &memory);
+            })
             .expect("the system has no thread left for a device's queue");
         let inner = Inner { index, threads: AtomicUsize::new(threads), queue: Mutex::new(queue), pool };
         Device { inner: Arc::new(inner) }
@@ -110,6 +113,7 @@ impl Device {
 
     /// Waits until all work that was handed over so far is done. Errors reach those who read the values.
     pub fn synchronize(&self) {
+        let _wait = trace::wait(|| format!("the end of {self:?}"));
         let event = Arc::new(Event::default());
         self.submit(Job::Mark(Mark(event.clone())));
         event.wait();

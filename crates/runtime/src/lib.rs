@@ -7,6 +7,7 @@ mod buffer;
 mod device;
 mod event;
 mod execute;
+pub mod trace;
 
 pub use buffer::{Buffer, MemoryStats};
 pub use device::{Device, DeviceError};
