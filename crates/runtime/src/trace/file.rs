@@ -102,9 +102,13 @@ fn step_described(step: &Step) -> String {
 }
 
 fn fields(kind: Kind, name: &str, shapes: &str, bytes: u64, flops: u64) -> String {
-    let mut text = format!("\"name\":{},\"cat\":\"{}\",\"args\":{{", Quoted(name), kind.name());
-    let _ = write!(text, "\"shapes\":{},\"bytes\":{bytes},\"flops\":{flops}}}", Quoted(shapes));
-    text
+    let arguments = [
+        (!shapes.is_empty()).then(|| format!("\"shapes\":{}", Quoted(shapes))),
+        (bytes > 0).then(|| format!("\"bytes\":{bytes}")),
+        (flops > 0).then(|| format!("\"flops\":{flops}")),
+    ];
+    let arguments = arguments.into_iter().flatten().collect::<Vec<_>>().join(",");
+    format!("\"name\":{},\"cat\":\"{}\",\"args\":{{{arguments}}}", Quoted(name), kind.name())
 }
 
 /// Most operations that the name of a region lists.
