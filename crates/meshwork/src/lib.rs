@@ -15,6 +15,8 @@ pub use meshwork_cpu::{Level, Par, limits};
 pub use meshwork_data as data;
 pub use meshwork_graph as graph;
 pub use meshwork_graph::{DType, Scalar, Shape};
+/// Timelines: every kernel, copy and wait of a stretch of a program.
+///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use meshwork::{Tensor, synchronize, trace};

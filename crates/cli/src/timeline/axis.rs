@@ -17,8 +17,8 @@ pub fn ticks(from: Nanos, to: Nanos, count: usize) -> Vec<Tick> {
     let step = [1, 2, 5].map(|n| n * power).into_iter().find(|step| *step >= wanted).unwrap_or(10 * power);
     let (unit, name) = match step {
         ..1_000 => (1, "ns"),
-        ..1_000_000 => (1_000, "µs"),
-        ..1_000_000_000 => (1_000_000, "ms"),
+        1_000..1_000_000 => (1_000, "µs"),
+        1_000_000..1_000_000_000 => (1_000_000, "ms"),
         _ => (1_000_000_000, "s"),
     };
     let first = from.div_euclid(step) * step;

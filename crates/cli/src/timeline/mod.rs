@@ -89,10 +89,11 @@ fn nearer(path: &Path, view: &View, width: usize) -> Option<String> {
     if most < CROWDED * width {
         return None;
     }
-    // About a span for two columns, from the middle on.
-    let middle = view.from + view.length() / 2;
+    // About a span for two columns, from the middle on, in round numbers.
     let length = ((i128::from(view.length()) * width as i128 / 2 / most as i128) as Nanos).max(1000);
-    let (from, to) = (milliseconds(middle), milliseconds(middle + length));
+    let unit = 10_i64.pow(length.ilog10());
+    let from = (view.from + view.length() / 2) / unit * unit;
+    let (from, to) = (milliseconds(from), milliseconds(from + (length / unit + 1) * unit));
     let each = most / width;
     Some(format!("{each} spans in a column; nearer: meshwork trace {} --from {from} --to {to}", path.display()))
 }

@@ -143,10 +143,11 @@ fn columns_of(view: &View, lane: &Lane, columns: usize) -> Vec<Mix> {
         part.clamp(0, columns as i128 - 1) as usize
     };
     for span in view.spans(lane) {
-        for i in column(span.start)..=column(span.end) {
+        let first = column(span.start);
+        for (i, cell) in (first..).zip(&mut cells[first..=column(span.end)]) {
             let time = span.within(edge(i), edge(i + 1));
             if time > 0 {
-                cells[i].add(view, span, time);
+                cell.add(view, span, time);
             }
         }
     }

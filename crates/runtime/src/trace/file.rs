@@ -24,6 +24,9 @@ pub(super) struct TraceFile<W: Write> {
     spans: u64,
 }
 
+/// Bytes that are written at once, unless there is no more.
+const BUFFER: usize = 1 << 18;
+
 /// Most programs whose texts are kept.
 const MOST_PROGRAMS: usize = 64;
 
@@ -31,7 +34,8 @@ impl<W: Write> TraceFile<W> {
     /// A file whose times count from `origin`.
     pub fn begin(out: W, origin: Instant) -> io::Result<Self> {
         let (queues, programs, process) = (Vec::new(), FxHashMap::default(), std::process::id());
-        let mut file = TraceFile { out: BufWriter::new(out), origin, process, queues, programs, spans: 0 };
+        let mut file =
+            TraceFile { out: BufWriter::with_capacity(BUFFER, out), origin, process, queues, programs, spans: 0 };
         file.out.write_all(b"[\n")?;
         file.name("process_name", 0, "meshwork")?;
         file.flush()?;
