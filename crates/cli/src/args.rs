@@ -21,6 +21,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Measure how fast this machine runs, beside what it can do at most
     Bench(BenchArgs),
+    /// Draw a timeline that --trace has written
+    Trace(TraceArgs),
     /// Show the devices
     Devices,
 }
@@ -131,6 +133,9 @@ pub struct TrainArgs {
     /// Write a line of JSON for every step and epoch
     #[arg(long, value_name = "FILE.jsonl", value_parser = path, help_heading = "Files")]
     pub log: Option<PathBuf>,
+    /// Write a timeline of every kernel, copy and wait; meshwork trace FILE draws it
+    #[arg(long, value_name = "FILE.json", value_parser = path, help_heading = "Files")]
+    pub trace: Option<PathBuf>,
     /// Read settings from a file; flags win
     #[arg(long, value_name = "FILE.toml", value_parser = path, help_heading = "Files")]
     pub config: Option<PathBuf>,
@@ -223,6 +228,30 @@ pub struct TrainBenchArgs {
     /// Optimizer
     #[arg(long, value_enum, value_name = "NAME", default_value = "sgd")]
     pub optimizer: OptimizerName,
+    /// Write a timeline of the timed steps; meshwork trace FILE draws it
+    #[arg(long, value_name = "FILE.json", value_parser = path)]
+    pub trace: Option<PathBuf>,
     #[command(flatten)]
     pub common: BenchCommon,
+}
+
+/// Flags of `trace`.
+#[derive(Args, Debug)]
+#[command(allow_negative_numbers = true)]
+pub struct TraceArgs {
+    /// A timeline of --trace, or Chrome trace events of another program
+    #[arg(value_name = "FILE", value_parser = path)]
+    pub file: PathBuf,
+    /// Draw it as a picture into this file
+    #[arg(long, value_name = "OUT.svg", value_parser = path)]
+    pub svg: Option<PathBuf>,
+    /// Begin here, in milliseconds since the first span [default: 0]
+    #[arg(long, value_name = "MS", value_parser = not_negative)]
+    pub from: Option<f64>,
+    /// End here [default: the end]
+    #[arg(long, value_name = "MS", value_parser = not_negative)]
+    pub to: Option<f64>,
+    /// Columns, or pixels of the picture [default: as wide as the terminal; 1500 pixels]
+    #[arg(long, value_name = "N", value_parser = width)]
+    pub width: Option<u64>,
 }

@@ -12,6 +12,8 @@ mod mistakes;
 mod progress;
 mod recipe;
 mod settings;
+mod timeline;
+mod tracing;
 mod train;
 mod values;
 
@@ -51,6 +53,7 @@ fn run(argv: &[String]) -> Result<ExitCode, Failure> {
         Command::Train(args) => train::run(args, &argv[2..]),
         Command::Explain(args) => explain::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Bench(args) => bench::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Trace(args) => timeline::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Devices => {
             devices::run();
             Ok(ExitCode::SUCCESS)

@@ -86,7 +86,7 @@ pub fn say(line: &str) {
 }
 
 /// A whole number with its thousands apart.
-fn thousands(number: f64) -> String {
+pub fn thousands(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {

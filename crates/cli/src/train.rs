@@ -6,7 +6,7 @@ use crate::log::Log;
 use crate::progress::{Progress, say};
 use crate::settings::{Settings, parse, run_folder, without_effect};
 use crate::values::{AugmentName, ModelName, OrderName};
-use crate::{INTERRUPTED, config, interrupt, recipe};
+use crate::{INTERRUPTED, config, interrupt, recipe, tracing};
 use meshwork::checkpoint::{Checkpoint, CheckpointError, Folder, load_module};
 use meshwork::data::{Affine, Augmented, DataPair, Order, open};
 use meshwork::nn::{Layer, Module};
@@ -45,8 +45,11 @@ pub fn run(flags: Box<TrainArgs>, argv: &[String]) -> Result<ExitCode, Failure> 
         data.train = Arc::new(Augmented::new(data.train, Affine::default(), settings.seed));
     }
     let folder = saving_folder(&given, checkpoint.is_some())?;
+    let tracing = given.trace.as_deref().map(tracing::start).transpose()?;
 
-    Run { given, settings, checkpoint, folder, data, model }.train()
+    let ended = Run { given, settings, checkpoint, folder, data, model }.train();
+    tracing.and_then(tracing::stop).into_iter().for_each(|text| say(&text));
+    ended
 }
 
 /// A run that is ready to begin.

@@ -73,6 +73,12 @@ pub fn count(text: &str) -> Result<u64, String> {
     }
 }
 
+/// How wide a drawing can be.
+pub fn width(text: &str) -> Result<u64, String> {
+    let wanted = "a whole number from 40 to 20000";
+    text.parse().ok().filter(|n| (40..=20_000).contains(n)).ok_or_else(|| wanted.to_string())
+}
+
 /// A whole number of at least 0.
 pub fn whole(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "a whole number from 0 to 18446744073709551615".to_string())

@@ -4,7 +4,7 @@ use crate::canonical::Blocking;
 use crate::graph::{Graph, Node};
 use crate::op::Op;
 use crate::ops::{Code, Element, Fused};
-use crate::program::{Location, Program};
+use crate::program::{Location, Program, Step};
 use std::fmt;
 
 impl Op {
@@ -114,6 +114,18 @@ pub fn human_bytes(bytes: usize) -> String {
     }
 }
 
+fn listed(texts: impl Iterator<Item = String>) -> String {
+    texts.collect::<Vec<_>>().join(" ")
+}
+
+impl Step {
+    /// Types of the operands and results: `f32[2, 3] f32[3] -> f32[2]`.
+    pub fn types(&self) -> String {
+        let inputs = listed(self.inputs.iter().map(|v| v.ty.to_string()));
+        format!("{inputs} -> {}", listed(self.outputs.iter().map(|o| o.ty.to_string())))
+    }
+}
+
 impl fmt::Display for Program {
     /// One line a kernel: number, operation, shapes, where the result goes, FLOPs, bytes moved, scratch memory.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,13 +140,11 @@ impl fmt::Display for Program {
                 Op::Fused(fused) => format!("fused({})", fused.code.len()),
                 op => op.operation().name().to_string(),
             };
-            let listed = |texts: &mut dyn Iterator<Item = String>| texts.collect::<Vec<_>>().join(" ");
-            let inputs = listed(&mut step.inputs.iter().map(|v| v.ty.to_string()));
-            let shapes = format!("{inputs} -> {}", listed(&mut step.outputs.iter().map(|o| o.ty.to_string())));
             writeln!(
                 f,
-                "{i:>4}  {name:<16} {shapes:<44} {:>10} {:>10.2} {:>10} {:>10}",
-                listed(&mut step.outputs.iter().map(|o| o.location.to_string())),
+                "{i:>4}  {name:<16} {:<44} {:>10} {:>10.2} {:>10} {:>10}",
+                step.types(),
+                listed(step.outputs.iter().map(|o| o.location.to_string())),
                 step.flops() as f64 / 1e6,
                 human_bytes(step.bytes() as usize),
                 human_bytes(step.scratch.1),

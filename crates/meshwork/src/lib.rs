@@ -16,6 +16,26 @@ pub use meshwork_cpu::{Level, Par, limits};
 pub use meshwork_data as data;
 pub use meshwork_graph as graph;
 pub use meshwork_graph::{DType, Scalar, Shape};
+/// Timelines: every kernel, copy and wait of a stretch of a program.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use meshwork::{Tensor, synchronize, trace};
+///
+/// # let folder = std::env::temp_dir().join(format!("meshwork-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder)?;
+/// let timeline = trace::start(folder.join("run.json"))?;
+/// let a = Tensor::from_slice(&[0.5_f32; 64 * 64], &[64, 64]);
+/// let product = a.matmul(&a);
+/// synchronize();
+/// let spans = timeline.stop()?;
+/// assert!(spans > 0);
+/// # std::fs::remove_dir_all(folder)?;
+/// # Ok(())
+/// # }
+/// ```
+#[doc(inline)]
+pub use meshwork_runtime::trace;
 pub use meshwork_runtime::{Device, DeviceError, Event, MemoryStats, cpu_groups, set_cpu_devices, set_cpu_groups};
 pub use tensor::{
     Tensor, default_device, grad, manual_seed, no_grad, record_event, synchronize, synchronize_device, with_default_device,

@@ -1,6 +1,7 @@
 //! Running a program: one kernel after the other.
 
 use crate::buffer::Buffer;
+use crate::trace;
 use crate::value::{Ready, Value};
 use meshwork_cpu::element::Refused;
 use meshwork_cpu::{Context, Level, Operand, Output, Par, kernel};
@@ -55,12 +56,16 @@ impl Run {
             }
         }
         let context = Context { par, level };
+        let tracing = trace::is_on();
         for (i, step) in self.program.steps.iter().enumerate() {
             let cause = |view: &View| spoilt.iter().find(|(at, _)| *at == view.location).map(|(_, e)| e.clone());
             let causes: SmallVec<[_; 4]> = step.inputs.iter().map(cause).collect();
             let mut failures: SmallVec<[_; 1]> = (0..step.outputs.len()).map(|k| inherited(step, k, &causes)).collect();
             if failures.iter().any(Option::is_none)
-                && let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.step(step, arena, context)))
+                && let Err(panic) = catch_unwind(AssertUnwindSafe(|| {
+                    let _span = tracing.then(|| trace::kernel(&self.program, i));
+                    self.step(step, arena, context);
+                }))
             {
                 let (name, what) = (step.op.operation().name(), cause_of(&*panic));
                 let failure = RunError(format!("kernel {i} ({name} -> {}) failed: {what}", step.outputs[0].ty).into());

@@ -11,6 +11,7 @@ mod device;
 mod event;
 mod execute;
 mod registry;
+pub mod trace;
 mod value;
 mod worker;
 

@@ -11,6 +11,7 @@ mod train;
 use crate::args::{BenchArgs, BenchCommand};
 use crate::failure::Failure;
 use meshwork::set_num_threads;
+pub use report::time;
 
 /// Measures and prints.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {

@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::progress::say;
 use crate::recipe;
 use crate::settings::{Settings, parse};
+use crate::tracing;
 use crate::train::built_in;
 use crate::values::name_of;
 use meshwork::nn::{Layer, Module};
@@ -85,6 +86,7 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
     training.steps((steps / 10).max(3));
     let device = Device::cpu(0).expect("the first device is always there");
     device.reset_peak_memory();
+    let tracing = args.trace.as_deref().map(tracing::start).transpose()?;
     let faults = page_faults();
     let parts: Vec<u32> = (0..PARTS).map(|i| steps / PARTS + u32::from(i < steps % PARTS)).filter(|n| *n > 0).collect();
     let timed: Vec<(Duration, Duration)> = parts
@@ -95,6 +97,7 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
         })
         .collect();
     let faults = page_faults().zip(faults).map(|(after, before)| (after - before) as f64 / f64::from(steps));
+    let traced = tracing.and_then(tracing::stop);
     let step = median(timed.iter().map(|t| t.0).collect()).as_secs_f64();
     let recording = median(timed.iter().map(|t| t.1).collect()).as_secs_f64();
 
@@ -139,6 +142,9 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
     line("memory", format!("{:.1} MiB at most", memory as f64 / f64::from(1 << 20)));
     if let Some(faults) = faults {
         line("page faults of a step", format!("{faults:.1}"));
+    }
+    if let Some(traced) = traced {
+        say(&traced);
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use super::evaluate::GONE;
 use super::node::{Content, State};
 use super::still::hold_still;
 use meshwork_graph::DType;
+use meshwork_runtime::trace;
 use std::fmt;
 
 impl Tensor {
@@ -23,7 +24,10 @@ impl Tensor {
         match content {
             Content::Scalar(bytes) => bytes[..self.dtype().size()].to_vec(),
             Content::Device(value) => {
-                if let Err(e) = value.ready().wait() {
+                let wait = trace::wait(|| format!("the value of {}", self.ty()));
+                let outcome = value.ready().wait();
+                drop(wait);
+                if let Err(e) = outcome {
                     panic!("{e}");
                 }
                 // SAFETY: the event is complete, and buffers that a tensor holds are never overwritten.
