@@ -4,6 +4,7 @@ use crate::Value;
 use crate::buffer::{Buffer, MemoryStats, Pool};
 use crate::event::{Event, Ready};
 use crate::execute::{Binding, Run};
+use crate::load::{DeviceLoad, Meter, Task};
 use meshwork_cpu::{Level, Par};
 use meshwork_graph::program::Program;
 use std::fmt;
@@ -33,6 +34,7 @@ struct Inner {
     threads: AtomicUsize,
     queue: Mutex<SyncSender<Job>>,
     pool: Arc<Pool>,
+    meter: Arc<Meter>,
 }
 
 enum Job {
@@ -76,11 +78,13 @@ impl Device {
         let (queue, jobs) = sync_channel(MAX_WAITING);
         let pool = Arc::new(Pool::default());
         let memory = pool.clone();
+        let meter = Arc::new(Meter::new(format!("cpu:{index}")));
+        let own_meter = meter.clone();
         std::thread::Builder::new()
             .name(format!("meshwork-cpu:{index}"))
-            .spawn(move || serve(jobs, &memory))
+            .spawn(move || serve(jobs, &memory, &own_meter))
             .expect("the system has no thread left for a device's queue");
-        let inner = Inner { index, threads: AtomicUsize::new(threads), queue: Mutex::new(queue), pool };
+        let inner = Inner { index, threads: AtomicUsize::new(threads), queue: Mutex::new(queue), pool, meter };
         Device { inner: Arc::new(inner) }
     }
 
@@ -101,6 +105,18 @@ impl Device {
     /// Memory in use on the device.
     pub fn memory(&self) -> MemoryStats {
         self.inner.pool.stats()
+    }
+
+    /// What the device is doing now.
+    pub fn load(&self) -> DeviceLoad {
+        let meter = &self.inner.meter;
+        DeviceLoad {
+            name: format!("{self:?}"),
+            threads: self.num_threads(),
+            queues: vec![meter.load()],
+            memory: self.memory(),
+            planned: meter.planned(),
+        }
     }
 
     /// Starts a new measurement of the peak.
@@ -141,6 +157,7 @@ impl Device {
         let done = Arc::new(Event::default());
         let value = |(i, buffer): (usize, &Arc<Buffer>)| Value::new(buffer.clone(), Ready::with(&done, i));
         let values = outputs.iter().enumerate().map(value).collect();
+        self.inner.meter.queued();
         self.submit(Job::Run(Box::new(Run { program, threads, inputs, outputs, done })));
         values
     }
@@ -152,7 +169,7 @@ impl Device {
 }
 
 /// The queue's thread: it is also the first thread of the device's kernels.
-fn serve(jobs: Receiver<Job>, pool: &Arc<Pool>) {
+fn serve(jobs: Receiver<Job>, pool: &Arc<Pool>, meter: &Meter) {
     let mut par: Option<Par> = None;
     let mut arena = Arena::default();
     while let Ok(job) = jobs.recv() {
@@ -163,6 +180,7 @@ fn serve(jobs: Receiver<Job>, pool: &Arc<Pool>) {
                 continue;
             }
         };
+        let running = meter.begin(Task::Program(run.program.clone()));
         if par.as_ref().is_none_or(|par| par.threads() != run.threads) {
             par = None;
             match Par::try_new(run.threads) {
@@ -173,10 +191,11 @@ fn serve(jobs: Receiver<Job>, pool: &Arc<Pool>) {
         let Some(par) = &par else { continue };
         pool.account(run.program.memory.arena);
         let room = arena.at_least(run.program.memory.arena);
-        let outcomes = run.execute(room, par, Level::current());
+        let outcomes = run.execute(room, par, Level::current(), &running);
         pool.unaccount(run.program.memory.arena);
         // Whoever waits for the run finds the memory of dropped inputs free.
         run.let_go();
+        drop(running);
         run.done.complete(outcomes);
     }
 }

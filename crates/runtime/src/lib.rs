@@ -7,11 +7,13 @@ mod buffer;
 mod device;
 mod event;
 mod execute;
+mod load;
 
 pub use buffer::{Buffer, MemoryStats};
 pub use device::{Device, DeviceError};
 pub use event::{Ready, RunError};
 pub use execute::Binding;
+pub use load::{DeviceLoad, QueueLoad};
 
 use std::sync::Arc;
 
