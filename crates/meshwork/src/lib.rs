@@ -5,6 +5,7 @@ extern crate self as meshwork;
 
 pub mod checkpoint;
 mod inspect;
+pub mod monitor;
 pub mod nn;
 pub mod optim;
 pub mod prelude;
@@ -15,7 +16,7 @@ pub use meshwork_cpu::{Level, Par, limits};
 pub use meshwork_data as data;
 pub use meshwork_graph as graph;
 pub use meshwork_graph::{DType, Scalar, Shape};
-pub use meshwork_runtime::{Device, DeviceError, MemoryStats};
+pub use meshwork_runtime::{Device, DeviceError, DeviceLoad, MemoryStats, QueueLoad};
 pub use tensor::{Tensor, grad, manual_seed, no_grad, synchronize};
 
 /// Sets the number of threads that the CPU device's kernels use. Results do not depend on it, speed does.
