@@ -12,6 +12,7 @@ mod mistakes;
 mod progress;
 mod recipe;
 mod settings;
+mod top;
 mod train;
 mod values;
 
@@ -51,6 +52,7 @@ fn run(argv: &[String]) -> Result<ExitCode, Failure> {
         Command::Train(args) => train::run(args, &argv[2..]),
         Command::Explain(args) => explain::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Bench(args) => bench::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Top(args) => top::run(&args),
         Command::Devices => {
             devices::run();
             Ok(ExitCode::SUCCESS)
