@@ -31,7 +31,7 @@ pub fn find(target: Option<&str>) -> Result<Place, Failure> {
                 "no training publishes itself in {target}: it has ended, or saves elsewhere; meshwork top without \
                  arguments finds those that run"
             );
-            if place.path().exists() { Ok(place) } else { Err(Failure::Mistake(nothing)) }
+            if place.path().try_exists().unwrap_or(true) { Ok(place) } else { Err(Failure::Mistake(nothing)) }
         }
         _ if path.exists() => {
             Err(Failure::Mistake(format!("{target} is a file; name a process or the folder of a run")))
