@@ -23,6 +23,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Draw a timeline that --trace has written
     Trace(TraceArgs),
+    /// Watch a training that runs: its step, loss and speed, the cores, queues and memory
+    Top(TopArgs),
     /// Show the devices
     Devices,
 }
@@ -136,6 +138,12 @@ pub struct TrainArgs {
     /// Write a timeline of every kernel, copy and wait; meshwork trace FILE draws it
     #[arg(long, value_name = "FILE.json", value_parser = path, help_heading = "Files")]
     pub trace: Option<PathBuf>,
+    /// Watch the training as `meshwork top` does
+    #[arg(
+        long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true,
+        help_heading = "View"
+    )]
+    pub top: Option<bool>,
     /// Read settings from a file; flags win
     #[arg(long, value_name = "FILE.toml", value_parser = path, help_heading = "Files")]
     pub config: Option<PathBuf>,
@@ -153,6 +161,20 @@ pub struct ExplainArgs {
     /// Optimizer
     #[arg(long, value_enum, value_name = "NAME", default_value = "adam")]
     pub optimizer: OptimizerName,
+}
+
+/// Flags of `top`.
+#[derive(Args, Debug)]
+pub struct TopArgs {
+    /// Process of the training, or the folder that it saves to [default: the one that runs]
+    #[arg(value_name = "PID|DIR")]
+    pub target: Option<String>,
+    /// Print lines, as is done where there is no terminal
+    #[arg(long)]
+    pub plain: bool,
+    /// Time between two lines
+    #[arg(long, value_name = "SECONDS", value_parser = interval, default_value = "1")]
+    pub interval: f64,
 }
 
 /// `bench` and what it measures.

@@ -14,6 +14,7 @@ mod recipe;
 mod settings;
 mod timeline;
 mod tracing;
+mod top;
 mod train;
 mod values;
 
@@ -54,6 +55,7 @@ fn run(argv: &[String]) -> Result<ExitCode, Failure> {
         Command::Explain(args) => explain::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Bench(args) => bench::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Trace(args) => timeline::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Top(args) => top::run(&args),
         Command::Devices => {
             devices::run();
             Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! What a person sees while a model is trained: a bar on a terminal, plain lines elsewhere.
+//! What a person sees while a model is trained: a bar on a terminal, plain lines elsewhere, or a view of the load.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use meshwork::train::{EpochDone, StepDone};
@@ -8,9 +8,19 @@ use std::time::{Duration, Instant};
 /// Between two plain lines of an epoch at least this much time passes.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
+/// How steps are reported.
+enum Steps {
+    Bar(ProgressBar),
+    Lines,
+    /// A view shows them. Where it takes the whole terminal, lines wait until it is closed.
+    View {
+        waiting: Option<Vec<String>>,
+    },
+}
+
 /// A progress report.
 pub struct Progress {
-    bar: Option<ProgressBar>,
+    steps: Steps,
     total: Option<u64>,
     epochs: Option<u64>,
     last_line: Instant,
@@ -21,15 +31,22 @@ pub struct Progress {
 impl Progress {
     /// A report that begins after `done` of `total` steps.
     pub fn new(done: u64, total: Option<u64>, epochs: Option<u64>) -> Progress {
-        let bar = std::io::stderr().is_terminal().then(|| {
+        let bar = || {
             let style = ProgressStyle::with_template("{bar:30} step {pos}/{len}  {msg}  {eta} left")
                 .expect("the template is right");
             let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new).with_style(style);
             bar.set_position(done);
             bar.reset_eta();
             bar
-        });
-        Progress { bar, total, epochs, last_line: Instant::now(), speed: (0, 0.0) }
+        };
+        let steps = if std::io::stderr().is_terminal() { Steps::Bar(bar()) } else { Steps::Lines };
+        Progress { steps, total, epochs, last_line: Instant::now(), speed: (0, 0.0) }
+    }
+
+    /// A report beside a view of the load, which shows the steps and may take the whole terminal.
+    pub fn beside_view(takes_terminal: bool, epochs: Option<u64>) -> Progress {
+        let steps = Steps::View { waiting: takes_terminal.then(Vec::new) };
+        Progress { steps, total: None, epochs, last_line: Instant::now(), speed: (0, 0.0) }
     }
 
     /// A step is done.
@@ -37,16 +54,16 @@ impl Progress {
         self.speed.0 += step.samples;
         self.speed.1 += step.samples as f64 / step.samples_per_second;
         let speed = thousands(self.speed.0 as f64 / self.speed.1);
-        match &self.bar {
-            Some(bar) => {
+        match &self.steps {
+            Steps::Bar(bar) => {
                 bar.set_position(step.step);
                 bar.set_message(format!("epoch {}  loss {:.4}  {speed} images/s", step.epoch, step.loss));
             }
-            None if self.last_line.elapsed() >= LINE_EVERY => {
+            Steps::Lines if self.last_line.elapsed() >= LINE_EVERY => {
                 let total = self.total.map(|n| format!("/{n}")).unwrap_or_default();
                 self.say(&format!("step {}{total}  loss {:.4}  {speed} images/s", step.step, step.loss));
             }
-            None => {}
+            _ => {}
         }
     }
 
@@ -66,16 +83,19 @@ impl Progress {
     /// Prints a line to standard output.
     pub fn say(&mut self, line: &str) {
         self.last_line = Instant::now();
-        match &self.bar {
-            Some(bar) => bar.suspend(|| say(line)),
-            None => say(line),
+        match &mut self.steps {
+            Steps::Bar(bar) => bar.suspend(|| say(line)),
+            Steps::View { waiting: Some(waiting) } => waiting.push(line.to_string()),
+            Steps::Lines | Steps::View { waiting: None } => say(line),
         }
     }
 
-    /// Takes the bar away.
-    pub fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+    /// Takes the bar away, and prints the lines that a view, which is closed now, made wait.
+    pub fn finish(&mut self) {
+        match &mut self.steps {
+            Steps::Bar(bar) => bar.finish_and_clear(),
+            Steps::View { waiting: Some(waiting) } => waiting.drain(..).for_each(|line| say(&line)),
+            Steps::Lines | Steps::View { waiting: None } => {}
         }
     }
 }

@@ -5,10 +5,12 @@ use crate::failure::Failure;
 use crate::log::Log;
 use crate::progress::{Progress, say};
 use crate::settings::{Settings, parse, run_folder, without_effect};
+use crate::top::View;
 use crate::values::{AugmentName, ModelName, OrderName};
 use crate::{INTERRUPTED, config, interrupt, recipe, tracing};
 use meshwork::checkpoint::{Checkpoint, CheckpointError, Folder, load_module};
 use meshwork::data::{Affine, Augmented, DataPair, Order, open};
+use meshwork::monitor::{About, Monitor, Publisher};
 use meshwork::nn::{Layer, Module};
 use meshwork::train::{BuiltIn, Event, Length, Outcome, Saving, TrainSettings, Trainer};
 use meshwork::{Device, manual_seed};
@@ -30,7 +32,7 @@ pub fn run(flags: Box<TrainArgs>, argv: &[String]) -> Result<ExitCode, Failure> 
         Some(checkpoint) => Settings::resumed(&checkpoint.state().settings, &given, &all)?,
         None => (Settings::complete(&given)?, Vec::new()),
     };
-    without_effect(&given, &settings).into_iter().for_each(|text| eprintln!("warning: {text}"));
+    warn(without_effect(&given, &settings));
     notes.into_iter().for_each(|text| eprintln!("note: {text}"));
 
     if let Some(threads) = given.threads {
@@ -78,13 +80,21 @@ impl Run {
             trainer.resume(checkpoint)?;
         }
         let mut log = self.log(trainer.step(), trainer.epoch())?;
-        interrupt::watch(stop)?;
+        interrupt::watch(stop.clone())?;
+        let monitor = self.monitor(trainer.step(), total);
+        let (publisher, warnings) = Publisher::start(&monitor);
+        warn(warnings);
         self.introduce(parameters, total, trainer.step());
 
-        let mut progress = Progress::new(trainer.step(), Some(total), self.settings.epochs);
+        let mut view = (self.given.top == Some(true)).then(|| View::open(&monitor, &stop)).transpose()?;
+        let mut progress = match &view {
+            Some(view) => Progress::beside_view(view.is_drawn(), self.settings.epochs),
+            None => Progress::new(trainer.step(), Some(total), self.settings.epochs),
+        };
         let mut failure = None;
         let mut diverged = false;
         let mut observer = |event: Event<'_>| {
+            monitor.observe(&event);
             let written = match (&event, &mut log) {
                 (Event::Step(step), Some(log)) => log.step(step),
                 (Event::Epoch(epoch), Some(log)) => log.epoch(epoch),
@@ -105,7 +115,9 @@ impl Run {
             }
         };
         let outcome = trainer.run(&mut observer);
+        let trouble = view.as_mut().and_then(View::close);
         progress.finish();
+        warn(trouble.into_iter().chain(publisher.finish()));
         let outcome = outcome?;
         match failure {
             Some(failure) => Err(failure),
@@ -144,6 +156,18 @@ impl Run {
             recorded: self.settings.recorded(),
             ..TrainSettings::default()
         }
+    }
+
+    fn monitor(&self, done: u64, total: u64) -> Monitor {
+        let about = About {
+            model: self.model.name().to_string(),
+            data: self.data.name.clone(),
+            folder: self.folder.clone(),
+            done,
+            steps: Some(total).filter(|total| *total != u64::MAX),
+            epochs: self.settings.epochs,
+        };
+        Monitor::new(about, Device::cpus().expect("the devices were asked for before"))
     }
 
     fn log(&self, steps: u64, epochs: u64) -> Result<Option<Log>, Failure> {
@@ -194,6 +218,10 @@ impl Run {
         }
         ExitCode::SUCCESS
     }
+}
+
+fn warn(texts: impl IntoIterator<Item = String>) {
+    texts.into_iter().for_each(|text| eprintln!("warning: {text}"));
 }
 
 /// The library's model of a name.

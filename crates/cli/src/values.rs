@@ -106,6 +106,11 @@ pub fn part(text: &str) -> Result<f64, String> {
     number(text, |x| (0.0..1.0).contains(&x), "a number of at least 0 and below 1, such as 0.9")
 }
 
+/// Seconds that it makes sense to wait.
+pub fn interval(text: &str) -> Result<f64, String> {
+    number(text, |x| (0.05..=3600.0).contains(&x), "a number of seconds from 0.05 to 3600")
+}
+
 /// Text that is not empty.
 pub fn text(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("a name or a path".to_string()) } else { Ok(text.to_string()) }

@@ -1,6 +1,7 @@
 //! The tasks of one evaluation: programs of devices and copies between them.
 
 use crate::program::Program;
+use crate::shape::Type;
 use std::sync::Arc;
 
 /// A value of a plan: the leaves come first, numbered as the inputs of the graph, then the results of tasks.
@@ -28,6 +29,8 @@ pub enum Task {
         to: u32,
         /// The copy.
         result: ValueId,
+        /// Its type.
+        ty: Type,
     },
 }
 

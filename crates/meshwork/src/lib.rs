@@ -5,6 +5,7 @@ extern crate self as meshwork;
 
 pub mod checkpoint;
 mod inspect;
+pub mod monitor;
 pub mod nn;
 pub mod optim;
 pub mod parallel;
@@ -36,7 +37,7 @@ pub use meshwork_graph::{DType, Scalar, Shape};
 /// ```
 #[doc(inline)]
 pub use meshwork_runtime::trace;
-pub use meshwork_runtime::{Device, DeviceError, Event, MemoryStats, cpu_groups, set_cpu_devices, set_cpu_groups};
+pub use meshwork_runtime::{Device, DeviceError, DeviceLoad, Event, MemoryStats, QueueLoad, cpu_groups, set_cpu_devices, set_cpu_groups};
 pub use tensor::{
     Tensor, default_device, grad, manual_seed, no_grad, record_event, synchronize, synchronize_device, with_default_device,
 };

@@ -12,5 +12,5 @@ mod serving;
 mod sync;
 
 pub use event::{Event, Outcome, Part, RunError};
-pub use queue::{Queue, message};
+pub use queue::{Context, Queue, message};
 pub use serving::is_serving;

@@ -8,6 +8,15 @@ use std::any::Any;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
+
+/// What a queue's tasks get from the thread that serves it.
+pub trait Context {
+    /// The queue had nothing to do since then, though there were tasks: they waited for others.
+    fn waited(&mut self, since: Instant) {
+        let _ = since;
+    }
+}
 
 type Work<C> = Box<dyn FnOnce(&mut C, &Event) + Send>;
 
@@ -39,7 +48,7 @@ struct Task<C> {
     queue: Arc<Queue<C>>,
 }
 
-impl<C: 'static> Dependent for Task<C> {
+impl<C: Context + 'static> Dependent for Task<C> {
     fn release(self: Arc<Self>) {
         if self.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
             let queue = self.queue.clone();
@@ -71,13 +80,13 @@ impl<C> Ord for Entry<C> {
     }
 }
 
-impl<C: 'static> Default for Queue<C> {
+impl<C: Context + 'static> Default for Queue<C> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<C: 'static> Queue<C> {
+impl<C: Context + 'static> Queue<C> {
     /// A queue without tasks. Nothing runs until somebody calls [`Queue::serve`].
     pub fn new() -> Self {
         let state = State {
@@ -140,7 +149,7 @@ impl<C: 'static> Queue<C> {
     pub fn serve(&self, context: &mut C) {
         let _serving = Serving::begin();
         let mut ended = None;
-        while let Some(task) = self.next(ended) {
+        while let Some(task) = self.next(ended, context) {
             let work = lock(&task.work).take().expect("a task runs once");
             let outcome = catch_unwind(AssertUnwindSafe(|| work(context, &task.done)));
             let rest = outcome.map_err(|panic| RunError(message(&*panic).into()));
@@ -150,7 +159,7 @@ impl<C: 'static> Queue<C> {
     }
 
     /// Notes that a task has ended, and waits for the next one.
-    fn next(&self, ended: Option<u64>) -> Option<Arc<Task<C>>> {
+    fn next(&self, ended: Option<u64>, context: &mut C) -> Option<Arc<Task<C>>> {
         let mut state = lock(&self.state);
         if let Some(number) = ended {
             state.unfinished.remove(&number);
@@ -165,9 +174,11 @@ impl<C: 'static> Queue<C> {
             if state.closed && state.unfinished.is_empty() {
                 return None;
             }
+            let since = (!state.unfinished.is_empty()).then(Instant::now);
             state.asleep = true;
             state = sleep(&self.ready, state);
             state.asleep = false;
+            since.into_iter().for_each(|since| context.waited(since));
         }
     }
 

@@ -1,29 +1,51 @@
 //! Copies between devices.
 
-use crate::Buffer;
+use crate::load::{Meter, Task};
 use crate::value::Ready;
-use meshwork_queue::Event;
+use crate::worker::trace_wait;
+use crate::{Buffer, Device, DeviceId, trace};
+use meshwork_graph::Type;
+use meshwork_queue::{Context, Event};
 use std::sync::Arc;
+use std::time::Instant;
 
-/// The context of a queue that copies: it needs nothing but its thread.
-pub(crate) struct Copier;
+/// The context of a queue that copies.
+pub(crate) struct Copier {
+    pub meter: Arc<Meter>,
+}
+
+impl Context for Copier {
+    fn waited(&mut self, since: Instant) {
+        trace_wait(since);
+    }
+}
 
 /// A copy that has been handed over.
 pub(crate) struct Copy {
     pub source: (Arc<Buffer>, Ready),
     pub target: Arc<Buffer>,
+    /// The devices from which and to which.
+    pub between: (DeviceId, DeviceId),
+    pub ty: Type,
 }
 
-impl Copy {
+impl Copier {
     /// Copies, and completes the event's only result: a copy of what failed fails with the same cause.
-    pub fn perform(self, done: &Event) {
-        let (source, ready) = &self.source;
+    pub fn perform(&mut self, copy: Copy, done: &Event) {
+        let Copy { source: (source, ready), target, between, ty } = copy;
+        let _running = self.meter.begin(Task::Copy(ty.clone()));
         let outcome = ready.wait();
         if outcome.is_ok() {
+            let _span = trace::copy(|| format!("{} -> {}", name(between.0), name(between.1)), &ty);
             // SAFETY: the source is complete, whoever overwrites it waits for this task, and the target is new memory of
             // the same size that nobody reads before this task has completed.
-            unsafe { std::ptr::copy_nonoverlapping(source.pointer(), self.target.pointer(), source.bytes()) };
+            unsafe { std::ptr::copy_nonoverlapping(source.pointer(), target.pointer(), source.bytes()) };
         }
+        drop(source);
         done.complete(0, outcome);
     }
+}
+
+fn name(device: DeviceId) -> String {
+    Device::by_id(device).map_or_else(|| "a device that has gone away".into(), |device| device.to_string())
 }

@@ -5,10 +5,13 @@ use crate::copy::{Copier, Copy};
 use crate::cores;
 use crate::event::Event;
 use crate::execute::{Binding, Run};
+use crate::load::{DeviceLoad, Meter};
 use crate::registry::DeviceError;
 use crate::value::{Ready, Value};
+use crate::trace;
 use crate::worker::Worker;
 use meshwork_cpu::Level;
+use meshwork_graph::Type;
 use meshwork_graph::program::Program;
 use meshwork_queue::{Event as TaskEvent, Part, Queue};
 use smallvec::SmallVec;
@@ -34,6 +37,8 @@ struct Inner {
     compute: Arc<Queue<Worker>>,
     copies: OnceLock<Arc<Queue<Copier>>>,
     pool: Arc<Pool>,
+    /// What the two queues are doing.
+    meters: [Arc<Meter>; 2],
     /// The last numbers of the latest hand-overs, oldest first.
     recent: Mutex<[u64; MAX_WAITING]>,
     /// What work that is handed over from now on starts after.
@@ -58,8 +63,11 @@ impl Device {
         Level::current();
         let pool = Arc::new(Pool::new(id));
         let compute = Arc::new(Queue::new());
-        let (queue, mut worker) = (compute.clone(), Worker::new(pool.clone(), if pinned { cores } else { &[] }));
+        let meters = [format!("cpu:{index}"), format!("copy to cpu:{index}")].map(|name| Arc::new(Meter::new(name)));
+        let pinned = if pinned { cores } else { &[] };
+        let (queue, mut worker) = (compute.clone(), Worker::new(pool.clone(), pinned, meters[0].clone()));
         spawn(format!("meshwork-cpu:{index}"), move || {
+            trace::name_thread(&format!("cpu:{index}"));
             worker.pin();
             queue.serve(&mut worker);
         });
@@ -71,6 +79,7 @@ impl Device {
             compute,
             copies: OnceLock::new(),
             pool,
+            meters,
             recent: Mutex::default(),
             fences: Mutex::default(),
         };
@@ -109,6 +118,19 @@ impl Device {
         self.inner.pool.stats()
     }
 
+    /// What the device is doing now.
+    pub fn load(&self) -> DeviceLoad {
+        let [compute, copies] = &self.inner.meters;
+        let copies = self.inner.copies.get().map(|_| copies.load());
+        DeviceLoad {
+            name: self.to_string(),
+            threads: self.num_threads(),
+            queues: std::iter::once(compute.load()).chain(copies).collect(),
+            memory: self.memory(),
+            planned: compute.planned(),
+        }
+    }
+
     /// Starts a new measurement of the peak.
     pub fn reset_peak_memory(&self) {
         self.inner.pool.reset_peak();
@@ -117,6 +139,7 @@ impl Device {
     /// Waits until all work that was handed over to this device so far is done, copies into it included. Errors reach
     /// those who read the values.
     pub fn synchronize(&self) {
+        let _wait = trace::wait(|| format!("the end of {self}"));
         for event in self.unfinished() {
             let _ = event.wait(Part::End);
         }
@@ -181,26 +204,33 @@ impl Device {
         let run = Run { program, threads, inputs, outputs: outputs.clone() };
         let after = after.iter().map(|(event, part)| (event, *part));
         let work = move |worker: &mut Worker, done: &TaskEvent| worker.run(run, done);
+        self.inner.meters[0].queued();
         let done = self.inner.compute.submit(next_number(), outputs.len(), after, work);
         read.iter().for_each(|buffer| buffer.add_reader(&done));
         let value = |(i, buffer): (usize, Arc<Buffer>)| Value::new(buffer, Ready::with(&done, i));
         outputs.into_iter().enumerate().map(value).collect()
     }
 
-    /// Copies a value of any device to this one. Returns before the value is computed or copied.
-    pub fn copy(&self, value: &Value) -> Value {
+    /// Copies a value of this type from any device to this one. Returns before the value is computed or copied.
+    pub fn copy(&self, value: &Value, ty: &Type) -> Value {
         let target = Arc::new(Buffer::new(&self.inner.pool, value.buffer().bytes()));
-        let copy = Copy { source: value.clone_parts(), target: target.clone() };
+        let between = (value.device(), self.inner.id);
+        let copy = Copy { source: value.clone_parts(), target: target.clone(), between, ty: ty.clone() };
         let mut after = self.fences();
         after.extend(value.ready().after().map(|(event, part)| (event.clone(), part)));
         let after = after.iter().map(|(event, part)| (event, *part));
         let queue = self.inner.copies.get_or_init(|| {
             let queue = Arc::new(Queue::new());
-            let served = queue.clone();
-            spawn(format!("meshwork-copy:{}", self.inner.index), move || served.serve(&mut Copier));
+            let (served, index) = (queue.clone(), self.inner.index);
+            let mut copier = Copier { meter: self.inner.meters[1].clone() };
+            spawn(format!("meshwork-copy:{index}"), move || {
+                trace::name_thread(&format!("copy to cpu:{index}"));
+                served.serve(&mut copier);
+            });
             queue
         });
-        let done = queue.submit(next_number(), 1, after, move |_, done| copy.perform(done));
+        self.inner.meters[1].queued();
+        let done = queue.submit(next_number(), 1, after, move |copier: &mut Copier, done: &TaskEvent| copier.perform(copy, done));
         value.buffer().add_reader(&done);
         Value::new(target, Ready::with(&done, 0))
     }
@@ -220,6 +250,7 @@ impl Device {
 
     pub(crate) fn wait_for_room(&self) {
         let oldest = self.inner.recent.lock().unwrap_or_else(|e| e.into_inner())[0];
+        let _wait = trace::wait(|| format!("room in the queues of {self}"));
         self.inner.compute.wait_for_room(oldest);
         if let Some(copies) = self.inner.copies.get() {
             copies.wait_for_room(oldest);

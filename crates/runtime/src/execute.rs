@@ -3,6 +3,7 @@
 use crate::buffer::Buffer;
 use crate::trace;
 use crate::value::{Ready, Value};
+use crate::load::Running;
 use meshwork_cpu::element::Refused;
 use meshwork_cpu::{Context, Level, Operand, Output, Par, kernel};
 use meshwork_graph::Op;
@@ -46,7 +47,7 @@ impl Run {
     /// Runs the steps and completes each output when its last step is done. A step that fails spoils its results, and
     /// one that reads what failed those that depend on it; all others run: only what depends on a failure fails, with
     /// its cause.
-    pub fn execute(&self, arena: *mut u8, par: &Par, level: Level, done: &Event) {
+    pub fn execute(&self, arena: *mut u8, par: &Par, level: Level, done: &Event, running: &Running<'_>) {
         let mut spoilt: Vec<(Location, RunError)> = Vec::new();
         for (i, input) in self.inputs.iter().enumerate() {
             if let Binding::Buffer(_, ready) = input
@@ -58,6 +59,7 @@ impl Run {
         let context = Context { par, level };
         let tracing = trace::is_on();
         for (i, step) in self.program.steps.iter().enumerate() {
+            running.at(i);
             let cause = |view: &View| spoilt.iter().find(|(at, _)| *at == view.location).map(|(_, e)| e.clone());
             let causes: SmallVec<[_; 4]> = step.inputs.iter().map(cause).collect();
             let mut failures: SmallVec<[_; 1]> = (0..step.outputs.len()).map(|k| inherited(step, k, &causes)).collect();

@@ -3,9 +3,12 @@
 use crate::buffer::Pool;
 use crate::cores;
 use crate::execute::Run;
+use crate::load::{Meter, Task};
+use crate::trace;
 use meshwork_cpu::{Level, Par};
-use meshwork_queue::{Event, RunError};
+use meshwork_queue::{Context, Event, RunError};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The context of a device's compute queue. The thread that serves the queue is the first thread of its kernels.
 pub(crate) struct Worker {
@@ -14,11 +17,23 @@ pub(crate) struct Worker {
     cores: Arc<[usize]>,
     par: Option<Par>,
     arena: Arena,
+    meter: Arc<Meter>,
+}
+
+impl Context for Worker {
+    fn waited(&mut self, since: Instant) {
+        trace_wait(since);
+    }
+}
+
+/// Notes that a queue had nothing to do while tasks waited for other queues.
+pub(crate) fn trace_wait(since: Instant) {
+    trace::waited(since, "what other queues have not done yet");
 }
 
 impl Worker {
-    pub fn new(pool: Arc<Pool>, cores: &[usize]) -> Worker {
-        Worker { pool, cores: cores.into(), par: None, arena: Arena::default() }
+    pub fn new(pool: Arc<Pool>, cores: &[usize], meter: Arc<Meter>) -> Worker {
+        Worker { pool, cores: cores.into(), par: None, arena: Arena::default(), meter }
     }
 
     /// Keeps the calling thread on the first core of the device.
@@ -40,10 +55,11 @@ impl Worker {
                 }
             }
         }
+        let running = self.meter.begin(Task::Program(run.program.clone()));
         let Some(par) = &self.par else { return };
         let bytes = run.program.memory.arena;
         self.pool.account(bytes);
-        run.execute(self.arena.at_least(bytes), par, Level::current(), done);
+        run.execute(self.arena.at_least(bytes), par, Level::current(), done, &running);
         self.pool.unaccount(bytes);
         // Whoever waits for the end of the run finds the memory of dropped inputs free.
         run.let_go();

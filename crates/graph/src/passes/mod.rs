@@ -47,7 +47,7 @@ pub fn plan(
             let program = Arc::new(compile(&graph, &donation, &*target(device), &mut *observe));
             Task::Run { device, program, inputs, outputs }
         }
-        Piece::Copy { value, to, result } => Task::Copy { value, to, result },
+        Piece::Copy { value, to, result, ty } => Task::Copy { value, to, result, ty },
     };
     let tasks = partition.pieces.into_iter().map(compiled).collect();
     Plan { tasks, values: partition.values, outputs: partition.outputs }

@@ -40,6 +40,8 @@ pub enum Piece {
         to: u32,
         /// The copy.
         result: usize,
+        /// Its type.
+        ty: Type,
     },
 }
 
@@ -428,7 +430,7 @@ impl<'a> Division<'a> {
         let mut pieces = Vec::new();
         for (leaf, to, result) in self.copies.list.clone() {
             if let Site::Leaf(_) = self.site(leaf) {
-                pieces.push(Piece::Copy { value: self.leaves[&leaf], to, result });
+                pieces.push(Piece::Copy { value: self.leaves[&leaf], to, result, ty: self.graph.ty(leaf).clone() });
             }
         }
         for (at, &group) in order.iter().enumerate() {
@@ -439,7 +441,8 @@ impl<'a> Division<'a> {
             pieces.push(Piece::Run { device, graph, inputs, donation, outputs: values });
             for x in outputs {
                 for &(source, to, result) in self.copies.list.iter().filter(|(source, ..)| *source == x) {
-                    pieces.push(Piece::Copy { value: self.produced[&source], to, result });
+                    let ty = self.graph.ty(x).clone();
+                    pieces.push(Piece::Copy { value: self.produced[&source], to, result, ty });
                 }
             }
         }

@@ -278,8 +278,8 @@ impl Collected {
                         made[id - leaves.len()] = Some(value);
                     }
                 }
-                Task::Copy { value: id, to, result } => {
-                    let copy = sites.get(DeviceId(*to)).copy(value(*id).expect(ORDERED));
+                Task::Copy { value: id, to, result, ty } => {
+                    let copy = sites.get(DeviceId(*to)).copy(value(*id).expect(ORDERED), ty);
                     made[result - leaves.len()] = Some(copy);
                 }
             }

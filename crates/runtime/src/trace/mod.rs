@@ -169,6 +169,11 @@ pub fn wait(what: impl FnOnce() -> String) -> Timer {
     Timer(is_on().then(|| (Instant::now(), What::Wait(what()))))
 }
 
+/// A wait of this thread that has just ended.
+pub(crate) fn waited(since: Instant, what: &str) {
+    drop(Timer(is_on().then(|| (since, What::Wait(what.into())))));
+}
+
 impl Drop for Timer {
     fn drop(&mut self) {
         let Some((start, what)) = self.0.take() else { return };
