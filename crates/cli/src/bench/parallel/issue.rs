@@ -3,7 +3,7 @@
 use super::Sizes;
 use super::products::Products;
 use super::report::{Report, Row};
-use super::rounds::in_turn;
+use super::rounds::{BUDGET, in_turn};
 use crate::failure::Failure;
 use meshwork::{Device, synchronize_device};
 
@@ -12,19 +12,22 @@ pub fn run(devices: &[Device], sizes: Sizes, report: &mut Report) -> Result<(), 
     let (n, count) = (sizes.size(1024), sizes.count(20));
     let device = &devices[0];
     let products = Products::new(device, n, n, count)?;
-    let [record, issue, finish] = in_turn([
-        &mut || products.record(),
-        &mut || {
-            let made = products.record();
-            made[0].eval();
-            made
-        },
-        &mut || {
-            let made = products.record();
-            synchronize_device(device);
-            made
-        },
-    ]);
+    let [record, issue, finish] = in_turn(
+        BUDGET,
+        [
+            &mut || products.record(),
+            &mut || {
+                let made = products.record();
+                made[0].eval();
+                made
+            },
+            &mut || {
+                let made = products.record();
+                synchronize_device(device);
+                made
+            },
+        ],
+    );
     let all = finish.seconds;
     let rows = [
         Row { beside: Some(all), ..Row::new("recorded", record) },

@@ -6,9 +6,10 @@ use meshwork::{Tensor, synchronize};
 use std::time::{Duration, Instant};
 
 /// What the rounds of an exercise take together, after one that warms up.
-const BUDGET: Duration = Duration::from_secs(3);
+pub const BUDGET: Duration = Duration::from_secs(3);
 const MIN_ROUNDS: usize = 5;
-/// A round that takes this long is not repeated, nor is the one that warms up counted out.
+const MAX_ROUNDS: usize = 100;
+/// A round that takes this long is the only one.
 const LONG: Duration = Duration::from_secs(20);
 
 /// What a part took.
@@ -23,8 +24,8 @@ pub struct Measured {
 /// afterwards.
 pub type Part<'a> = &'a mut dyn FnMut() -> Vec<Tensor>;
 
-/// Measures the parts, each from when all devices are idle.
-pub fn in_turn<const N: usize>(mut parts: [Part; N]) -> [Measured; N] {
+/// Measures the parts for as long as `budget` says, each from when all devices are idle.
+pub fn in_turn<const N: usize>(budget: Duration, mut parts: [Part; N]) -> [Measured; N] {
     let mut times = [(); N].map(|()| Vec::new());
     let mut loads = [(); N].map(|()| Load::default());
     let mut round = |times: &mut [Vec<Duration>; N], loads: &mut [Load; N]| {
@@ -45,7 +46,7 @@ pub fn in_turn<const N: usize>(mut parts: [Part; N]) -> [Measured; N] {
         times.iter_mut().for_each(Vec::clear);
         loads = [(); N].map(|()| Load::default());
         let begin = Instant::now();
-        while times[0].len() < MIN_ROUNDS || begin.elapsed() < BUDGET {
+        while times[0].len() < MIN_ROUNDS || (begin.elapsed() < budget && times[0].len() < MAX_ROUNDS) {
             round(&mut times, &mut loads);
         }
     }

@@ -3,7 +3,7 @@
 
 use super::Sizes;
 use super::report::{Report, Row};
-use super::rounds::{Measured, in_turn};
+use super::rounds::{BUDGET, Measured, in_turn};
 use crate::bench::gemm::random;
 use crate::failure::Failure;
 use meshwork::nn::{Linear, Module, Relu, Sequential};
@@ -36,17 +36,20 @@ pub fn run(devices: &[Device], sizes: Sizes, report: &mut Report) -> Result<(), 
         synchronize();
         made
     };
-    let [one, three, to_first, on_first, from_first, to_second, on_second, from_second, updating] = in_turn([
-        &mut || finish(vec![whole.step()]),
-        &mut || finish(vec![spread.step()]),
-        &mut || finish(first.there()),
-        &mut || finish(first.compute()),
-        &mut || finish(first.back(home)),
-        &mut || finish(second.there()),
-        &mut || finish(second.compute()),
-        &mut || finish(second.back(home)),
-        &mut || finish(update()),
-    ]);
+    let [one, three, to_first, on_first, from_first, to_second, on_second, from_second, updating] = in_turn(
+        BUDGET,
+        [
+            &mut || finish(vec![whole.step()]),
+            &mut || finish(vec![spread.step()]),
+            &mut || finish(first.there()),
+            &mut || finish(first.compute()),
+            &mut || finish(first.back(home)),
+            &mut || finish(second.there()),
+            &mut || finish(second.compute()),
+            &mut || finish(second.back(home)),
+            &mut || finish(update()),
+        ],
+    );
     let way = |stages: [&Measured; 3]| stages.iter().map(|m| m.seconds).sum::<f64>();
     let ways = [way([&to_first, &on_first, &from_first]), way([&to_second, &on_second, &from_second])];
     let allowed = super::together((workers[0], ways[0]), (workers[1], ways[1])) + updating.seconds;

@@ -2,7 +2,7 @@
 
 use super::products::Products;
 use super::report::{Report, Row};
-use super::rounds::in_turn;
+use super::rounds::{BUDGET, in_turn};
 use super::{Sizes, together};
 use crate::failure::Failure;
 use meshwork::{Device, synchronize, synchronize_device};
@@ -17,11 +17,14 @@ pub fn run(devices: &[Device], sizes: Sizes, report: &mut Report) -> Result<(), 
         synchronize_device(device);
         made
     };
-    let [one, other, both] = in_turn([&mut || alone(&a, first), &mut || alone(&b, second), &mut || {
-        let made = [a.record(), b.record()].concat();
-        synchronize();
-        made
-    }]);
+    let [one, other, both] = in_turn(
+        BUDGET,
+        [&mut || alone(&a, first), &mut || alone(&b, second), &mut || {
+            let made = [a.record(), b.record()].concat();
+            synchronize();
+            made
+        }],
+    );
     let allowed = together((first, one.seconds), (second, other.seconds));
     let apart = one.seconds + other.seconds;
     let rows = [
