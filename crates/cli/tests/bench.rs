@@ -70,6 +70,7 @@ fn parallel() {
         assert!(parts.len() >= 3, "{exercise}");
         for part in parts {
             assert!(part["name"].is_string() && number(part, "seconds") > 0.0);
+            assert!(number(part, "busy_cores") < 1e4);
             for thread in part["threads"].as_array().unwrap() {
                 assert!(thread["name"].is_string() && number(thread, "busy") > 0.0 && number(thread, "core") < 1e4);
             }

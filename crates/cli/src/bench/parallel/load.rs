@@ -1,5 +1,6 @@
 //! Which threads worked, how long and where, as the system counts it.
 
+use crate::bench::timing::thread_time;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,15 +24,24 @@ struct Thread {
 /// Threads that are busy for less than this share of the time are not mentioned.
 const IDLE: f64 = 0.01;
 
-/// The threads of this process and how long each has run so far; none where the system does not tell.
-pub struct Counters(BTreeMap<u64, Thread>);
+/// How long each thread of this process has run so far; none where the system does not tell.
+pub struct Counters {
+    threads: BTreeMap<u64, Thread>,
+    /// This thread, without the reading of the counters.
+    own: Duration,
+}
 
 impl Counters {
     /// Reads them.
     pub fn now() -> Counters {
+        let threads = Counters::threads();
+        Counters { threads, own: thread_time() }
+    }
+
+    fn threads() -> BTreeMap<u64, Thread> {
         let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
         let read = |task: fs::DirEntry| Some((task.file_name().to_str()?.parse().ok()?, Thread::read(&task)?));
-        Counters(tasks.filter_map(read).collect())
+        tasks.filter_map(read).collect()
     }
 }
 
@@ -59,13 +69,15 @@ fn words(name: &str) -> String {
 }
 
 impl Load {
-    /// Adds what happened since the counters were read, in `wall`.
+    /// Adds what happened since the main thread, which calls this, has read the counters: `wall` ago.
     pub fn add(&mut self, before: &Counters, wall: Duration) {
+        let own = thread_time() - before.own;
         self.wall += wall;
-        for (id, now) in Counters::now().0 {
-            let before = before.0.get(&id).map_or(Duration::ZERO, |thread| thread.busy);
+        for (id, now) in Counters::threads() {
             let sum = self.threads.entry(id).or_insert_with(|| Thread { busy: Duration::ZERO, ..now.clone() });
-            sum.busy += now.busy.saturating_sub(before);
+            let earlier = before.threads.get(&id).map_or(Duration::ZERO, |thread| thread.busy);
+            let is_own = id == u64::from(std::process::id());
+            sum.busy += if is_own { own } else { now.busy.saturating_sub(earlier) };
             sum.core = now.core;
         }
     }
@@ -79,12 +91,18 @@ impl Load {
         threads
     }
 
-    /// For people: `cpu:0 on core 0 99 %, copies to cpu:1 on core 1 12 %`.
+    /// How many cores were busy, on average.
+    pub fn cores(&self) -> f64 {
+        self.threads().iter().map(|(_, share)| share).sum()
+    }
+
+    /// For people: `1.1 cores: cpu:0 on core 0 99 %, copies to cpu:1 on core 1 12 %`.
     pub fn text(&self) -> String {
         let thread = |(thread, share): &(&Thread, f64)| {
             format!("{} on core {} {:.0} %", thread.name, thread.core, 100.0 * share.min(1.0))
         };
-        self.threads().iter().map(thread).collect::<Vec<_>>().join(", ")
+        let threads: Vec<String> = self.threads().iter().map(thread).collect();
+        if threads.is_empty() { String::new() } else { format!("{:.1} cores: {}", self.cores(), threads.join(", ")) }
     }
 
     /// For programs.

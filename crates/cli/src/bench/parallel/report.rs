@@ -45,7 +45,7 @@ impl Row {
 
     fn text(&self) -> String {
         let cell = |value: Option<String>| value.unwrap_or_default();
-        let times = |value: Option<f64>| cell(value.map(|x| format!("{x:.2} x")));
+        let times = |value: Option<f64>| cell(value.map(|x| format!("{x:.0$} x", if x < 100.0 { 2 } else { 0 })));
         format!(
             "  {:<44}{:>12}{:>12}{:>8}{:>12}{:>12}  {}",
             self.name,
@@ -66,6 +66,7 @@ impl Row {
             "ratio": self.ratio(),
             "speedup": self.speedup(),
             "possible_speedup": self.possible(),
+            "busy_cores": self.measured.load.cores(),
             "threads": self.measured.load.json(),
         })
     }
