@@ -251,7 +251,7 @@ pub struct ParallelArgs {
     /// Rows and columns of matrices, width of layers, elements of vectors [default: a few seconds an exercise]
     #[arg(long, value_name = "N", value_parser = count)]
     pub size: Option<u64>,
-    /// Products (two, copies, issue) [default: 20]
+    /// Products (two, copies, issue) [default: 20; 100 flat ones for copies]
     #[arg(long, value_name = "N", value_parser = count)]
     pub count: Option<u64>,
     /// Print one JSON object

@@ -1,5 +1,5 @@
-//! `meshwork bench parallel`: the exercises on automatic parallelism of "Dive into Deep Learning" (Zhang, Lipton, Li and
-//! Smola, chapter "Computational Performance"), each beside what the dependencies of its work allow.
+//! `meshwork bench parallel`: the exercises on automatic parallelism of "Dive into Deep Learning" (Zhang, Lipton, Li
+//! and Smola, chapter "Computational Performance"), each beside what the dependencies of its work allow.
 
 mod copies;
 mod elements;

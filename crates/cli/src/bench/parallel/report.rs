@@ -90,7 +90,10 @@ impl Report {
     /// Adds an exercise: its name, what it does in words, on which devices, and its parts.
     pub fn exercise(&mut self, name: &str, what: &str, devices: &[Device], rows: &[Row]) {
         if let Some(exercises) = &mut self.json {
-            let device = |device: &Device| json!({ "name": device.to_string(), "cores": device.cores(), "threads": device.num_threads() });
+            let device = |device: &Device| {
+                let (name, threads) = (device.to_string(), device.num_threads());
+                json!({ "name": name, "cores": device.cores(), "threads": threads })
+            };
             exercises.push(json!({
                 "name": name,
                 "what": what,
