@@ -1,6 +1,8 @@
 //! Everything that can be said on the command line.
 
 use crate::bench::gemm;
+use crate::bench::parallel::Exercise;
+use crate::devices::Devices;
 use crate::values::*;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -26,7 +28,7 @@ pub enum Command {
     /// Watch a training that runs: its step, loss and speed, the cores, queues and memory
     Top(TopArgs),
     /// Show the devices
-    Devices,
+    Devices(DevicesArgs),
 }
 
 /// Flags of `train`. A configuration file has the same names. All are optional, so that it can be told what was
@@ -177,6 +179,14 @@ pub struct TopArgs {
     pub interval: f64,
 }
 
+/// Flags of `devices`.
+#[derive(Args, Debug)]
+pub struct DevicesArgs {
+    /// CPU devices: cpu:N, or the cores of each, such as cpu:0-1,2-3 [default: one with all cores]
+    #[arg(long, value_name = "DEVICES")]
+    pub devices: Option<Devices>,
+}
+
 /// `bench` and what it measures.
 #[derive(Args, Debug)]
 pub struct BenchArgs {
@@ -195,6 +205,8 @@ pub enum BenchCommand {
     Conv(ConvArgs),
     /// Training steps of a model on one batch of random numbers
     Train(TrainBenchArgs),
+    /// What runs at the same time, beside what the dependencies of the work allow
+    Parallel(ParallelArgs),
 }
 
 /// Flags of every measurement.
@@ -276,4 +288,24 @@ pub struct TraceArgs {
     /// Columns, or pixels of the picture [default: as wide as the terminal; 1500 pixels]
     #[arg(long, value_name = "N", value_parser = width)]
     pub width: Option<u64>,
+}
+
+/// Flags of `bench parallel`.
+#[derive(Args, Debug)]
+pub struct ParallelArgs {
+    /// CPU devices, at least two: cpu:N, or the cores of each, such as cpu:0-1,2-3 [default: as each exercise needs]
+    #[arg(long, value_name = "DEVICES")]
+    pub devices: Option<Devices>,
+    /// Measure this exercise alone; may be given several times
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub exercise: Vec<Exercise>,
+    /// Rows and columns of matrices, width of layers, elements of vectors [default: a few seconds an exercise]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub size: Option<u64>,
+    /// Products (two, copies, issue) [default: 20; 100 flat ones for copies]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub count: Option<u64>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }

@@ -49,6 +49,7 @@ fn run(argv: &[String]) -> Result<ExitCode, Failure> {
         Err(e) => return Err(Failure::Mistake(mistakes::in_words(&e, argv))),
     };
     Level::requested().map_err(Failure::Mistake)?;
+    meshwork::cpu_groups().map_err(Failure::mistake)?;
     let cli = Cli::from_arg_matches(&matches).map_err(|e| Failure::Mistake(mistakes::in_words(&e, argv)))?;
     match cli.command {
         Command::Train(args) => train::run(args, &argv[2..]),
@@ -56,9 +57,6 @@ fn run(argv: &[String]) -> Result<ExitCode, Failure> {
         Command::Bench(args) => bench::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Trace(args) => timeline::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Top(args) => top::run(&args),
-        Command::Devices => {
-            devices::run();
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Devices(args) => devices::run(args.devices.as_ref()).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -52,3 +52,59 @@ fn rows() {
     assert!((bytes - 4.0 * 2500.0).abs() < 1e-6, "{bytes}");
     assert!(number(&report, "read_gbytes_per_second") > 0.0);
 }
+
+#[test]
+fn parallel() {
+    let report = json("bench parallel --devices cpu:3 --size 16 --count 3 --json");
+    assert_eq!(report["bench"], "parallel");
+    let exercises = report["exercises"].as_array().unwrap();
+    let names: Vec<&str> = exercises.iter().map(|exercise| exercise["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["two", "copies", "copies", "issue", "spread", "loop", "scaling"]);
+    for exercise in exercises {
+        assert!(exercise["what"].is_string());
+        for device in exercise["devices"].as_array().unwrap() {
+            assert!(device["name"].as_str().unwrap().starts_with("cpu:"));
+            assert_eq!(number(device, "threads") as usize, device["cores"].as_array().unwrap().len());
+        }
+        let parts = exercise["parts"].as_array().unwrap();
+        assert!(parts.len() >= 3, "{exercise}");
+        for part in parts {
+            assert!(part["name"].is_string() && number(part, "seconds") > 0.0);
+            assert!(number(part, "busy_cores") < 1e4);
+            for thread in part["threads"].as_array().unwrap() {
+                assert!(thread["name"].is_string() && number(thread, "busy") > 0.0 && number(thread, "core") < 1e4);
+            }
+            let pairs = [("allowed_seconds", "ratio"), ("allowed_seconds", "possible_speedup")];
+            assert!(pairs.iter().all(|(a, b)| part[*b].is_null() || part[*a].is_number()), "{part}");
+            if part["ratio"].is_number() {
+                let ratio = number(part, "seconds") / number(part, "allowed_seconds");
+                assert!((number(part, "ratio") / ratio - 1.0).abs() < 1e-9);
+                let possible = number(part, "speedup") * number(part, "ratio");
+                assert!((number(part, "possible_speedup") / possible - 1.0).abs() < 1e-9);
+            }
+        }
+        // What the dependencies allow stands beside the parts that have any.
+        let held = parts.iter().filter(|part| part["ratio"].is_number()).count();
+        assert_eq!(held > 0, !["issue", "loop"].contains(&exercise["name"].as_str().unwrap()), "{exercise}");
+    }
+    let text = Place::new().ok("bench parallel --exercise two --exercise issue --size 8 --count 2").stdout;
+    assert!(text.contains("two: 2 products of 8x8 matrices a device"), "{text}");
+    assert!(text.contains("on both, without a wait between") && text.contains("issue: "), "{text}");
+    assert!(!text.contains("copies: "), "{text}");
+}
+
+#[test]
+fn devices() {
+    let place = Place::new();
+    let text = place.ok("devices --devices cpu:3").stdout;
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 4, "{text}");
+    for (i, line) in lines[..3].iter().enumerate() {
+        assert!(line.starts_with(&format!("cpu:{i}  core")) && line.contains("thread"), "{text}");
+    }
+    assert!(lines[3].starts_with("SIMD"), "{text}");
+    let text = place.ok("devices --devices cpu:0,0").stdout;
+    assert!(text.contains("cpu:0  core 0, 1 thread") && text.contains("cpu:1  core 0, 1 thread"), "{text}");
+    let ran = place.ok("devices --devices cpu:1000");
+    assert!(ran.stderr.starts_with("meshwork: 1000 CPU devices share"), "{}", ran.stderr);
+}

@@ -44,6 +44,20 @@ fn flags_and_names() {
         ("bench gemm --shape 3x", "--shape: \"3x\" is not sizes such as 256x800x128 (m, k, n) or 64x64x64x64"),
         ("bench elementwise --size 99999999", "such a shape does not fit into memory"),
         ("bench train lenet --steps 0", "--steps: \"0\" is not a whole number of at least 1, such as 64"),
+        (
+            "devices --devices 2",
+            "--devices: \"2\" is not cpu:N, the cores divided among N devices, or the cores of each",
+        ),
+        ("devices --devices cpu:0", "--devices: \"cpu:0\" is not cpu:N"),
+        ("devices --devices cpu:2000", "--devices: 2000 CPU devices: there can be 1 to 1024"),
+        ("devices --devices cpu:0,60000", "--devices: the cores [60000] of cpu:1: there is no core 60000"),
+        ("bench parallel --devices gpu:2", "--devices: \"gpu:2\" is not cpu:N"),
+        ("bench parallel --devices cpu:1", "--devices: the exercises need at least 2 devices, such as cpu:2"),
+        (
+            "bench parallel --exercise tow",
+            "--exercise: \"tow\" is not known (did you mean two?); known are two, copies",
+        ),
+        ("bench parallel --exercise two --size 99999999", "--size and --count: 20 products of 99999999x99999999"),
         ("explain", "explain needs MODEL"),
         ("explain lenet --batch 99999999999999999", "--batch: such a batch does not fit into memory"),
     ];
@@ -159,4 +173,19 @@ fn an_instruction_set_that_is_not_there_is_a_mistake() {
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.starts_with("error: MESHWORK_SIMD=avx9: this processor can run portable"), "{text}");
+}
+
+#[test]
+fn a_number_of_devices_that_makes_no_sense_is_a_mistake() {
+    let place = Place::new();
+    for (count, command) in
+        [("0", "devices"), ("two", "train mlp --steps 1"), ("", "bench parallel"), ("9999", "explain mlp")]
+    {
+        let output = place.command(command).env("MESHWORK_CPU_DEVICES", count).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        let expected =
+            format!("error: MESHWORK_CPU_DEVICES={count:?}: it must be a number of devices from 1 to 1024\n");
+        assert_eq!(text, expected);
+    }
 }

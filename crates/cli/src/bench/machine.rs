@@ -43,6 +43,11 @@ impl Machine {
         format!("{processor}, {cores} cores; {threads} threads, {}", level.name())
     }
 
+    /// As [`Machine::line`], where the threads are a matter of what is measured.
+    pub fn line_without_threads(&self) -> String {
+        format!("{}, {} cores; {}", self.processor, self.cores, self.level.name())
+    }
+
     /// For programs.
     pub fn json(&self) -> Value {
         json!({

@@ -4,6 +4,7 @@ mod conv;
 mod elementwise;
 pub mod gemm;
 mod machine;
+pub mod parallel;
 mod report;
 mod timing;
 mod train;
@@ -15,13 +16,14 @@ pub use report::time;
 
 /// Measures and prints.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
-    let common = match &args.command {
-        BenchCommand::Gemm(args) => &args.common,
-        BenchCommand::Elementwise(args) => &args.common,
-        BenchCommand::Conv(args) => &args.common,
-        BenchCommand::Train(args) => &args.common,
+    let threads = match &args.command {
+        BenchCommand::Gemm(args) => args.common.threads,
+        BenchCommand::Elementwise(args) => args.common.threads,
+        BenchCommand::Conv(args) => args.common.threads,
+        BenchCommand::Train(args) => args.common.threads,
+        BenchCommand::Parallel(_) => None,
     };
-    if let Some(threads) = common.threads {
+    if let Some(threads) = threads {
         let threads = usize::try_from(threads).unwrap_or(usize::MAX);
         set_num_threads(threads).map_err(|e| Failure::Mistake(format!("--threads: {e}")))?;
     }
@@ -30,5 +32,6 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         BenchCommand::Elementwise(args) => elementwise::run(args),
         BenchCommand::Conv(args) => conv::run(args),
         BenchCommand::Train(args) => train::run(args),
+        BenchCommand::Parallel(args) => parallel::run(args),
     }
 }

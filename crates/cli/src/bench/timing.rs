@@ -1,6 +1,7 @@
 //! Timing of work that runs on the device's queue.
 
 use meshwork::{Tensor, synchronize};
+use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
 /// What is measured for one row, after a warm-up.
@@ -35,4 +36,10 @@ pub fn seconds(mut work: impl FnMut() -> Tensor) -> f64 {
 pub fn median<T: Ord + Copy>(mut values: Vec<T>) -> T {
     values.sort_unstable();
     values[values.len() / 2]
+}
+
+/// Processor time of this thread.
+pub fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

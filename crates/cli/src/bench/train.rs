@@ -3,7 +3,7 @@
 use super::gemm::random;
 use super::machine::Machine;
 use super::report::time;
-use super::timing::median;
+use super::timing::{median, thread_time};
 use crate::args::TrainBenchArgs;
 use crate::failure::Failure;
 use crate::progress::say;
@@ -17,7 +17,6 @@ use meshwork::optim::Optimizer;
 use meshwork::tensor::last_program;
 use meshwork::train::BuiltIn;
 use meshwork::{Device, Tensor, synchronize};
-use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -62,12 +61,6 @@ impl Training {
         synchronize();
         (start.elapsed(), recorded)
     }
-}
-
-/// Processor time of this thread.
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// Trains for the given number of steps and reports what a step takes.

@@ -6,16 +6,21 @@ use std::sync::Arc;
 /// Values by structure. A structure is a sequence of words that says everything that distinguishes it; sequences are
 /// compared in full.
 pub(crate) struct Cache<V> {
-    known: FxHashMap<Box<[u64]>, Arc<V>>,
+    recent: Known<V>,
+    /// What was recent before; what is found here is recent again.
+    older: Known<V>,
     words: Vec<u64>,
 }
 
-/// Values kept; when there are more, all are forgotten. A training needs a handful.
+type Known<V> = FxHashMap<Box<[u64]>, Arc<V>>;
+
+/// Recent values; when there are more, those that were not recent already are forgotten. A training needs a handful, and
+/// keeps them whatever else is worked out once beside it.
 const MAX_VALUES: usize = 256;
 
 impl<V> Default for Cache<V> {
     fn default() -> Self {
-        Cache { known: FxHashMap::default(), words: Vec::new() }
+        Cache { recent: Known::default(), older: Known::default(), words: Vec::new() }
     }
 }
 
@@ -24,14 +29,37 @@ impl<V> Cache<V> {
     pub fn find(&mut self, describe: impl FnOnce(&mut Vec<u64>), make: impl FnOnce() -> V) -> Arc<V> {
         self.words.clear();
         describe(&mut self.words);
-        if let Some(known) = self.known.get(&self.words[..]) {
+        if let Some(known) = self.recent.get(&self.words[..]) {
             return known.clone();
         }
-        let made = Arc::new(make());
-        if self.known.len() >= MAX_VALUES {
-            self.known.clear();
+        let (words, value) = match self.older.remove_entry(&self.words[..]) {
+            Some(known) => known,
+            None => (self.words.as_slice().into(), Arc::new(make())),
+        };
+        if self.recent.len() >= MAX_VALUES {
+            self.older = std::mem::take(&mut self.recent);
         }
-        self.known.insert(self.words.as_slice().into(), made.clone());
-        made
+        self.recent.insert(words, value.clone());
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cache, MAX_VALUES};
+
+    #[test]
+    fn what_is_used_again_and_again_is_worked_out_once() {
+        let mut cache = Cache::default();
+        let mut made = Vec::new();
+        for once in 0..5 * MAX_VALUES as u64 {
+            cache.find(|words| words.push(once + 1), || made.push(once + 1));
+            if once % 100 == 0 {
+                cache.find(|words| words.push(0), || made.push(0));
+            }
+        }
+        assert_eq!(made.iter().filter(|&&number| number == 0).count(), 1);
+        assert_eq!(made.len(), 5 * MAX_VALUES + 1);
+        assert!(cache.recent.len() + cache.older.len() <= 2 * MAX_VALUES);
     }
 }
