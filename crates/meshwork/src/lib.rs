@@ -42,10 +42,10 @@ pub use tensor::{
     Tensor, default_device, grad, manual_seed, no_grad, record_event, synchronize, synchronize_device, with_default_device,
 };
 
-/// Sets the number of threads that the CPU device's kernels use. Results do not depend on it, speed does.
+/// Sets the number of threads that the kernels of each CPU device use. Results do not depend on it, speed does.
 ///
 /// # Errors
-/// When the number is 0 or absurdly large.
+/// When the number is 0 or absurdly large, or `MESHWORK_CPU_DEVICES` makes no sense.
 pub fn set_num_threads(threads: usize) -> Result<(), DeviceError> {
-    Device::cpu(0)?.set_num_threads(threads)
+    Device::cpus()?.iter().try_for_each(|device| device.set_num_threads(threads))
 }

@@ -4,6 +4,7 @@
 mod copies;
 mod elements;
 mod issue;
+mod lenet;
 mod load;
 mod products;
 mod report;
@@ -31,6 +32,8 @@ pub enum Exercise {
     Issue,
     /// A training step of a two-layer MLP on three devices
     Spread,
+    /// A training step of LeNet on one device and on several
+    Lenet,
     /// Adding elements one by one beside adding vectors
     Loop,
     /// Every class of operation on one thread and on more
@@ -67,6 +70,7 @@ pub fn run(args: &ParallelArgs) -> Result<(), Failure> {
             Exercise::Copies => copies::run(&layout.devices(2)?, sizes, &mut report)?,
             Exercise::Issue => issue::run(&layout.devices(2)?, sizes, &mut report)?,
             Exercise::Spread => spread::run(&layout.devices(3)?, sizes, &mut report)?,
+            Exercise::Lenet => lenet::run(&layout.devices(2)?, sizes, &mut report)?,
             Exercise::Loop => elements::run(&layout.devices(2)?, sizes, &mut report)?,
             Exercise::Scaling => scaling::run(sizes, &mut report)?,
         }
