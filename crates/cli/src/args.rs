@@ -23,10 +23,10 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Measure how fast this machine runs, beside what it can do at most
     Bench(BenchArgs),
-    /// Draw a timeline that --trace has written
-    Trace(TraceArgs),
     /// Watch a training that runs: its step, loss and speed, the cores, queues and memory
     Top(TopArgs),
+    /// Draw a timeline that --trace has written
+    Trace(TraceArgs),
     /// Show the devices
     Devices(DevicesArgs),
 }
