@@ -76,8 +76,7 @@ impl State {
 
 impl Event {
     pub(crate) fn new(results: usize) -> Event {
-        let state =
-            State { outcomes: smallvec![None; results], ended: None, dependents: SmallVec::new(), sleepers: 0 };
+        let state = State { outcomes: smallvec![None; results], ended: None, dependents: SmallVec::new(), sleepers: 0 };
         Event { state: Mutex::new(state), bell: Condvar::new() }
     }
 
@@ -135,12 +134,12 @@ impl Event {
     /// # Panics
     /// When a task waits for another one: it would keep its queue from what it waits for.
     pub fn wait(&self, part: Part) -> Outcome {
+        assert!(
+            !serving::is_serving() || self.is_complete(part),
+            "a kernel must not wait for values that are not there: read them before they are handed to it"
+        );
         let mut state = lock(&self.state);
         while !state.is_complete(part) {
-            assert!(
-                !serving::is_serving(),
-                "a kernel must not wait for values that are not there: read them before they are handed to it"
-            );
             state.sleepers += 1;
             state = sleep(&self.bell, state);
             state.sleepers -= 1;
