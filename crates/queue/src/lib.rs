@@ -13,4 +13,4 @@ mod sync;
 
 pub use event::{Event, Outcome, Part, RunError};
 pub use queue::{Queue, message};
-pub use serving::is_serving;
+pub use serving::{help_serving, is_serving};

@@ -4,7 +4,7 @@ use crate::buffer::Pool;
 use crate::cores;
 use crate::execute::Run;
 use meshwork_cpu::{Level, Par};
-use meshwork_queue::{Event, RunError};
+use meshwork_queue::{Event, RunError, help_serving};
 use std::sync::Arc;
 
 /// The context of a device's compute queue. The thread that serves the queue is the first thread of its kernels.
@@ -31,7 +31,11 @@ impl Worker {
         if self.par.as_ref().is_none_or(|par| par.threads() != run.threads) {
             self.par = None;
             let cores = self.cores.clone();
-            match Par::with_start(run.threads, move |thread| cores::pin(&cores, thread)) {
+            let start = move |thread| {
+                cores::pin(&cores, thread);
+                help_serving();
+            };
+            match Par::with_start(run.threads, start) {
                 Ok(par) => self.par = Some(par),
                 Err(e) => {
                     let cause = format!("the system refuses {} threads ({e}); set fewer", run.threads);
