@@ -15,9 +15,10 @@ pub use meshwork_cpu::{Level, Par, limits};
 pub use meshwork_data as data;
 pub use meshwork_graph as graph;
 pub use meshwork_graph::{DType, Scalar, Shape};
-pub use meshwork_runtime::{Device, DeviceError, Event, MemoryStats, cpu_groups, set_cpu_devices, set_cpu_groups};
+pub use meshwork_runtime::{Device, DeviceError, Event, MemoryStats, cpu_groups};
 pub use tensor::{
-    Tensor, default_device, grad, manual_seed, no_grad, record_event, synchronize, synchronize_device, with_default_device,
+    Tensor, default_device, grad, manual_seed, no_grad, record_event, set_cpu_devices, set_cpu_groups, synchronize,
+    synchronize_device, with_default_device,
 };
 
 /// Sets the number of threads that the CPU device's kernels use. Results do not depend on it, speed does.
