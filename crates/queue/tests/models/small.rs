@@ -98,6 +98,26 @@ fn closed_queues_finish_their_tasks() {
     });
 }
 
+/// What waits for the end, or for a result that is not there yet, does not start with another part.
+#[test]
+fn each_part_has_its_own_dependents() {
+    explore(|| {
+        let queues = Queues::start(2);
+        let last = Cell::new();
+        let write = last.clone();
+        let task = queues[0].submit(1, 2, [], move |_, done| {
+            done.complete(0, Ok(()));
+            write.set(1);
+        });
+        let read = last.clone();
+        let end = queues[1].submit(2, 0, [(&task, Part::End)], move |_, _| assert_eq!(read.get(), 1));
+        let result = queues[1].submit(3, 0, [(&task, Part::Result(1))], move |_, _| assert_eq!(last.get(), 1));
+        assert_eq!(end.wait(Part::End), Ok(()));
+        assert_eq!(result.wait(Part::End), Ok(()));
+        queues.close();
+    });
+}
+
 #[test]
 fn idle_queues_close() {
     explore(|| {
