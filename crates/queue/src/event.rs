@@ -39,7 +39,8 @@ pub struct Event {
 
 struct State {
     outcomes: SmallVec<[Option<Outcome>; 4]>,
-    ended: Option<Instant>,
+    /// When the task ended, and whether it panicked.
+    ended: Option<(Instant, Outcome)>,
     dependents: SmallVec<[(Part, Arc<dyn Dependent>); 2]>,
     sleepers: usize,
 }
@@ -55,7 +56,11 @@ impl State {
     fn outcome(&self, part: Part) -> Outcome {
         match part {
             Part::Result(i) => self.outcomes[i].clone().expect("a complete part"),
-            Part::End => self.outcomes.iter().flatten().find(|outcome| outcome.is_err()).cloned().unwrap_or(Ok(())),
+            Part::End => {
+                let (_, rest) = self.ended.as_ref().expect("a complete part");
+                let failed = self.outcomes.iter().flatten().find(|outcome| outcome.is_err());
+                failed.unwrap_or(rest).clone()
+            }
         }
     }
 
@@ -93,7 +98,7 @@ impl Event {
             for outcome in &mut state.outcomes {
                 outcome.get_or_insert_with(|| rest.clone());
             }
-            state.ended.get_or_insert_with(Instant::now);
+            state.ended.get_or_insert_with(|| (Instant::now(), rest.clone()));
         });
     }
 
@@ -126,10 +131,11 @@ impl Event {
 
     /// When the task ended, if it has.
     pub fn ended(&self) -> Option<Instant> {
-        lock(&self.state).ended
+        lock(&self.state).ended.as_ref().map(|(at, _)| *at)
     }
 
-    /// Waits until the part is complete, and says how it ended; for [`Part::End`] with the first failure of a result.
+    /// Waits until the part is complete, and says how it ended; for [`Part::End`] with the first failure of a result, or
+    /// the panic.
     ///
     /// # Panics
     /// When a task waits for another one: it would keep its queue from what it waits for.

@@ -1,5 +1,8 @@
 //! Which threads serve a queue, or help one that does: they must not wait for tasks.
 
+// Loom's macro takes no `const` block.
+#![allow(clippy::missing_const_for_thread_local)]
+
 use crate::sync::thread_local;
 use std::cell::Cell;
 

@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+type Action = dyn Fn(&dyn Parallel) + Send + Sync;
+
 /// The value itself, after something else has been done.
 struct Then {
     name: &'static str,
     key: u64,
-    action: Box<dyn Fn(&dyn Parallel) + Send + Sync>,
+    action: Box<Action>,
 }
 
 impl std::fmt::Debug for Then {

@@ -88,9 +88,9 @@ impl Graph {
             _ => None,
         });
         let early: Vec<(usize, Outcome)> = early.collect();
-        let mut expected = vec![rest; results];
+        let mut expected = vec![rest.clone(); results];
         early.iter().for_each(|(i, outcome)| expected[*i] = outcome.clone());
-        let end = expected.iter().find(|outcome| outcome.is_err()).cloned().unwrap_or(Ok(()));
+        let end = expected.iter().find(|outcome| outcome.is_err()).cloned().unwrap_or(rest);
         let runs = Cell::new();
         let completed: Vec<Cell> = (0..results + 1).map(|_| Cell::new()).collect();
         let children = if self.size.hasty || numbers.below(6) > 0 { 0 } else { 1 + numbers.below(2) };
@@ -157,9 +157,9 @@ fn graph(size: Size, seed: u64) {
     graph.thread(Numbers(seed));
     submitting.into_iter().for_each(|thread| thread.join().expect("submitting does not panic"));
     let mut waited = 0;
-    while !size.hasty {
+    loop {
         let made: Vec<Made> = graph.made.lock().expect("no panic").iter().skip(waited).cloned().collect();
-        if made.is_empty() {
+        if size.hasty || made.is_empty() {
             break;
         }
         // A task whose end is there has listed its children.

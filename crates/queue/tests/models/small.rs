@@ -178,7 +178,12 @@ fn a_panic_fails_its_results_and_nothing_else() {
             std::panic::resume_unwind(Box::new("too bad"));
         });
         let reader = queues[1].submit(2, 0, [(&task, Part::Result(0)), (&task, Part::Result(1))], |ran, _| ran.push(2));
-        let next = queues[0].submit(3, 1, [(&task, Part::End)], |ran, _| ran.push(3));
+        let next = queues[0].submit(3, 1, [(&task, Part::End)], |ran, done| {
+            ran.push(3);
+            done.complete(0, Ok(()));
+            std::panic::resume_unwind(Box::new("afterwards"));
+        });
+        assert_eq!(next.wait(Part::End), failure("afterwards"));
         assert_eq!(next.wait(Part::Result(0)), Ok(()));
         assert_eq!(reader.wait(Part::End), Ok(()));
         assert_eq!(task.wait(Part::Result(0)), Ok(()));
