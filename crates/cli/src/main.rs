@@ -13,8 +13,8 @@ mod progress;
 mod recipe;
 mod settings;
 mod timeline;
-mod tracing;
 mod top;
+mod tracing;
 mod train;
 mod values;
 

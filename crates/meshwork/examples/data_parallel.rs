@@ -112,9 +112,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (loss, many, together) = train(&devices, batch_size, steps);
     let threads: Vec<usize> = devices.iter().map(Device::num_threads).collect();
     println!("{devices:?}: loss {loss:.4}, {together:.1?} a step on {threads:?} threads");
-    println!("speed-up {:.2}; the weights are {}", alone.as_secs_f64() / together.as_secs_f64(), match one == many {
-        true => "equal, bit for bit",
-        false => "different, which is a bug",
-    });
+    println!(
+        "speed-up {:.2}; the weights are {}",
+        alone.as_secs_f64() / together.as_secs_f64(),
+        match one == many {
+            true => "equal, bit for bit",
+            false => "different, which is a bug",
+        }
+    );
     if one == many { Ok(()) } else { Err("the weights depend on the number of devices".into()) }
 }

@@ -37,9 +37,10 @@ pub use meshwork_graph::{DType, Scalar, Shape};
 /// ```
 #[doc(inline)]
 pub use meshwork_runtime::trace;
-pub use meshwork_runtime::{Device, DeviceError, DeviceLoad, Event, MemoryStats, QueueLoad, cpu_groups, set_cpu_devices, set_cpu_groups};
+pub use meshwork_runtime::{Device, DeviceError, DeviceLoad, Event, MemoryStats, QueueLoad, cpu_groups};
 pub use tensor::{
-    Tensor, default_device, grad, manual_seed, no_grad, record_event, synchronize, synchronize_device, with_default_device,
+    Tensor, default_device, grad, manual_seed, no_grad, record_event, set_cpu_devices, set_cpu_groups, synchronize,
+    synchronize_device, with_default_device,
 };
 
 /// Sets the number of threads that the kernels of each CPU device use. Results do not depend on it, speed does.

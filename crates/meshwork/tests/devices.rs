@@ -47,7 +47,12 @@ fn tensors_of_different_devices_are_refused_by_name() {
 fn new_tensors_are_made_on_the_default_device() {
     let (_turn, devices) = devices();
     let made = with_default_device(&devices[1], || {
-        vec![zeros(&[3], meshwork::DType::F32), arange(3, meshwork::DType::F32), randn(&[3]), Tensor::from_slice(&[1f32, 2.0, 3.0], &[3])]
+        vec![
+            zeros(&[3], meshwork::DType::F32),
+            arange(3, meshwork::DType::F32),
+            randn(&[3]),
+            Tensor::from_slice(&[1f32, 2.0, 3.0], &[3]),
+        ]
     });
     assert!(made.iter().all(|t| t.device() == devices[1]));
     let sum = made.iter().skip(1).fold(made[0].clone(), |a, b| a + b);
@@ -150,4 +155,22 @@ fn one_device_is_waited_for_while_others_go_on() {
     devices[2].wait_event(&later);
     assert_eq!((y.to(&devices[2]) + 1.0).numel(), 16);
     meshwork::synchronize();
+}
+
+/// Where a value is used does not change the order in which its gradients are added.
+#[test]
+fn gradients_of_uses_on_other_devices_are_added_in_their_turn() {
+    let (_turn, devices) = devices();
+    let run = |device: &Device| {
+        meshwork::manual_seed(2);
+        let x = randn(&[50]).variable();
+        let there = x.to(device);
+        let first = &there * 1.7;
+        let here = x.exp();
+        let second = there.tanh() * 3.1;
+        let third = (&x * 0.3).sin().to(device);
+        let loss = (first * second * here.to(device) + third).sum(..);
+        grad(&loss, &[&x]).remove(0).to_bytes()
+    };
+    assert_eq!(run(&devices[1]), run(&devices[0]));
 }

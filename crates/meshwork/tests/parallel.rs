@@ -120,7 +120,9 @@ fn what_makes_no_sense_is_refused() {
     assert!(message(&|| drop(scatter_weighted(&x, &devices, &[1.0]))).contains("one weight"));
     assert!(message(&|| drop(scatter_weighted(&x, &devices, &[-1.0, 1.0]))).contains("device 0"));
     let pieces = scatter(&x, &devices);
-    assert!(message(&|| all_reduce(&mut [pieces[1].value.sum(0), pieces[0].value.sum(0)])).contains("follow each other"));
+    assert!(
+        message(&|| all_reduce(&mut [pieces[1].value.sum(0), pieces[0].value.sum(0)])).contains("follow each other")
+    );
     assert!(message(&|| all_reduce(&mut [pieces[0].value.sum(0), x.sum(0)])).contains("others are not"));
     assert!(message(&|| all_reduce(&mut [pieces[0].value.sum(0), x.sum(1)])).contains("tensor 1"));
 }

@@ -39,7 +39,8 @@ pub struct Event {
 
 struct State {
     outcomes: SmallVec<[Option<Outcome>; 4]>,
-    ended: Option<Instant>,
+    /// When the task ended, and whether it panicked.
+    ended: Option<(Instant, Outcome)>,
     dependents: SmallVec<[(Part, Arc<dyn Dependent>); 2]>,
     sleepers: usize,
 }
@@ -55,7 +56,11 @@ impl State {
     fn outcome(&self, part: Part) -> Outcome {
         match part {
             Part::Result(i) => self.outcomes[i].clone().expect("a complete part"),
-            Part::End => self.outcomes.iter().flatten().find(|outcome| outcome.is_err()).cloned().unwrap_or(Ok(())),
+            Part::End => {
+                let (_, rest) = self.ended.as_ref().expect("a complete part");
+                let failed = self.outcomes.iter().flatten().find(|outcome| outcome.is_err());
+                failed.unwrap_or(rest).clone()
+            }
         }
     }
 
@@ -76,8 +81,7 @@ impl State {
 
 impl Event {
     pub(crate) fn new(results: usize) -> Event {
-        let state =
-            State { outcomes: smallvec![None; results], ended: None, dependents: SmallVec::new(), sleepers: 0 };
+        let state = State { outcomes: smallvec![None; results], ended: None, dependents: SmallVec::new(), sleepers: 0 };
         Event { state: Mutex::new(state), bell: Condvar::new() }
     }
 
@@ -94,7 +98,7 @@ impl Event {
             for outcome in &mut state.outcomes {
                 outcome.get_or_insert_with(|| rest.clone());
             }
-            state.ended.get_or_insert_with(Instant::now);
+            state.ended.get_or_insert_with(|| (Instant::now(), rest.clone()));
         });
     }
 
@@ -127,20 +131,21 @@ impl Event {
 
     /// When the task ended, if it has.
     pub fn ended(&self) -> Option<Instant> {
-        lock(&self.state).ended
+        lock(&self.state).ended.as_ref().map(|(at, _)| *at)
     }
 
-    /// Waits until the part is complete, and says how it ended; for [`Part::End`] with the first failure of a result.
+    /// Waits until the part is complete, and says how it ended; for [`Part::End`] with the first failure of a result, or
+    /// the panic.
     ///
     /// # Panics
     /// When a task waits for another one: it would keep its queue from what it waits for.
     pub fn wait(&self, part: Part) -> Outcome {
+        assert!(
+            !serving::is_serving() || self.is_complete(part),
+            "a kernel must not wait for values that are not there: read them before they are handed to it"
+        );
         let mut state = lock(&self.state);
         while !state.is_complete(part) {
-            assert!(
-                !serving::is_serving(),
-                "a kernel must not wait for values that are not there: read them before they are handed to it"
-            );
             state.sleepers += 1;
             state = sleep(&self.bell, state);
             state.sleepers -= 1;

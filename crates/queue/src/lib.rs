@@ -4,7 +4,7 @@
 //! accelerator. A task is submitted with the parts of earlier tasks that it starts after, and gives an [`Event`] that
 //! says when each of its results is there. Nobody blocks a worker: a task that is not ready waits in no queue, and
 //! the others overtake it. `PROTOCOL.md`, beside this file's folder, says why no wake-up is lost and no cycle of waits
-//! can arise; `tests/models.rs` lets model checkers try.
+//! can arise; `tests/models` lets model checkers try.
 
 mod event;
 mod queue;
@@ -12,5 +12,5 @@ mod serving;
 mod sync;
 
 pub use event::{Event, Outcome, Part, RunError};
-pub use queue::{Context, Queue, message};
-pub use serving::is_serving;
+pub use queue::{Queue, message};
+pub use serving::{help_serving, is_serving};

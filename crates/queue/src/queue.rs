@@ -10,14 +10,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What a queue's tasks get from the thread that serves it.
-pub trait Context {
-    /// The queue had nothing to do since then, though there were tasks: they waited for others.
-    fn waited(&mut self, since: Instant) {
-        let _ = since;
-    }
-}
-
 type Work<C> = Box<dyn FnOnce(&mut C, &Event) + Send>;
 
 /// Tasks for one worker, which brings a context `C` (its threads, its memory). A task is ready when everything that it
@@ -48,7 +40,7 @@ struct Task<C> {
     queue: Arc<Queue<C>>,
 }
 
-impl<C: Context + 'static> Dependent for Task<C> {
+impl<C: 'static> Dependent for Task<C> {
     fn release(self: Arc<Self>) {
         if self.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
             let queue = self.queue.clone();
@@ -80,13 +72,13 @@ impl<C> Ord for Entry<C> {
     }
 }
 
-impl<C: Context + 'static> Default for Queue<C> {
+impl<C: 'static> Default for Queue<C> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<C: Context + 'static> Queue<C> {
+impl<C: 'static> Queue<C> {
     /// A queue without tasks. Nothing runs until somebody calls [`Queue::serve`].
     pub fn new() -> Self {
         let state = State {
@@ -145,11 +137,12 @@ impl<C: Context + 'static> Queue<C> {
         }
     }
 
-    /// Runs tasks until the queue is closed and no task is left. One thread serves a queue.
-    pub fn serve(&self, context: &mut C) {
+    /// Runs tasks until the queue is closed and no task is left. One thread serves a queue. `waited` is told, with the
+    /// beginning, when there was nothing to do though there were tasks: they waited for others.
+    pub fn serve(&self, context: &mut C, waited: impl Fn(Instant)) {
         let _serving = Serving::begin();
         let mut ended = None;
-        while let Some(task) = self.next(ended, context) {
+        while let Some(task) = self.next(ended, &waited) {
             let work = lock(&task.work).take().expect("a task runs once");
             let outcome = catch_unwind(AssertUnwindSafe(|| work(context, &task.done)));
             let rest = outcome.map_err(|panic| RunError(message(&*panic).into()));
@@ -159,7 +152,7 @@ impl<C: Context + 'static> Queue<C> {
     }
 
     /// Notes that a task has ended, and waits for the next one.
-    fn next(&self, ended: Option<u64>, context: &mut C) -> Option<Arc<Task<C>>> {
+    fn next(&self, ended: Option<u64>, waited: &dyn Fn(Instant)) -> Option<Arc<Task<C>>> {
         let mut state = lock(&self.state);
         if let Some(number) = ended {
             state.unfinished.remove(&number);
@@ -178,7 +171,7 @@ impl<C: Context + 'static> Queue<C> {
             state.asleep = true;
             state = sleep(&self.ready, state);
             state.asleep = false;
-            since.into_iter().for_each(|since| context.waited(since));
+            since.into_iter().for_each(waited);
         }
     }
 

@@ -2,22 +2,14 @@
 
 use crate::load::{Meter, Task};
 use crate::value::Ready;
-use crate::worker::trace_wait;
 use crate::{Buffer, Device, DeviceId, trace};
 use meshwork_graph::Type;
-use meshwork_queue::{Context, Event};
+use meshwork_queue::Event;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// The context of a queue that copies.
 pub(crate) struct Copier {
     pub meter: Arc<Meter>,
-}
-
-impl Context for Copier {
-    fn waited(&mut self, since: Instant) {
-        trace_wait(since);
-    }
 }
 
 /// A copy that has been handed over.

@@ -7,8 +7,8 @@ use crate::event::Event;
 use crate::execute::{Binding, Run};
 use crate::load::{DeviceLoad, Meter};
 use crate::registry::DeviceError;
-use crate::value::{Ready, Value};
 use crate::trace;
+use crate::value::{Ready, Value};
 use crate::worker::Worker;
 use meshwork_cpu::Level;
 use meshwork_graph::Type;
@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
 
 /// The identity of a device in this process; no two devices ever have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -69,7 +70,7 @@ impl Device {
         spawn(format!("meshwork-cpu:{index}"), move || {
             trace::name_thread(&format!("cpu:{index}"));
             worker.pin();
-            queue.serve(&mut worker);
+            queue.serve(&mut worker, trace_wait);
         });
         let inner = Inner {
             id,
@@ -225,12 +226,13 @@ impl Device {
             let mut copier = Copier { meter: self.inner.meters[1].clone() };
             spawn(format!("meshwork-copy:{index}"), move || {
                 trace::name_thread(&format!("copy to cpu:{index}"));
-                served.serve(&mut copier);
+                served.serve(&mut copier, trace_wait);
             });
             queue
         });
         self.inner.meters[1].queued();
-        let done = queue.submit(next_number(), 1, after, move |copier: &mut Copier, done: &TaskEvent| copier.perform(copy, done));
+        let done = queue
+            .submit(next_number(), 1, after, move |copier: &mut Copier, done: &TaskEvent| copier.perform(copy, done));
         value.buffer().add_reader(&done);
         Value::new(target, Ready::with(&done, 0))
     }
@@ -256,6 +258,11 @@ impl Device {
             copies.wait_for_room(oldest);
         }
     }
+}
+
+/// Notes that a queue had nothing to do while tasks waited for other queues.
+fn trace_wait(since: Instant) {
+    trace::waited(since, "what other queues have not done yet");
 }
 
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) {

@@ -1,9 +1,9 @@
 //! Running a program: one kernel after the other.
 
 use crate::buffer::Buffer;
+use crate::load::Running;
 use crate::trace;
 use crate::value::{Ready, Value};
-use crate::load::Running;
 use meshwork_cpu::element::Refused;
 use meshwork_cpu::{Context, Level, Operand, Output, Par, kernel};
 use meshwork_graph::Op;

@@ -20,7 +20,7 @@ pub use buffer::{Buffer, MemoryStats};
 pub use device::{Device, DeviceId};
 pub use event::Event;
 pub use execute::Binding;
+pub use load::{DeviceLoad, QueueLoad};
 pub use meshwork_queue::RunError;
 pub use registry::{DeviceError, cpu_groups, set_cpu_devices, set_cpu_groups, synchronize_all, wait_for_room};
 pub use value::{Ready, Value};
-pub use load::{DeviceLoad, QueueLoad};

@@ -3,6 +3,7 @@
 use crate::cores;
 use crate::device::{Device, DeviceId, MAX_THREADS};
 use rustc_hash::FxHashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard};
 
 /// What is wrong with a request for a device.
@@ -27,6 +28,9 @@ pub enum DeviceError {
 
 /// Most CPU devices of a process.
 const MAX_DEVICES: usize = 1024;
+
+/// The lowest number that a device may have which has not gone away.
+static OLDEST: AtomicU32 = AtomicU32::new(0);
 
 struct Registry {
     /// The cores of each device. Without groups there is one device, whose threads may use any core.
@@ -70,7 +74,11 @@ impl Registry {
         let groups = self.groups.as_ref().map_err(Clone::clone)?;
         let count = groups.as_ref().map_or(1, Vec::len);
         if index >= count {
-            let there = if count == 1 { "there is one CPU device, cpu:0".into() } else { format!("there are {count} CPU devices") };
+            let there = if count == 1 {
+                "there is one CPU device, cpu:0".into()
+            } else {
+                format!("there are {count} CPU devices")
+            };
             return Err(DeviceError::NoSuchDevice(index, there));
         }
         self.count += 1;
@@ -88,6 +96,7 @@ impl Registry {
         synchronize_all();
         let mut registry = registry();
         registry.groups = Ok(groups);
+        OLDEST.store(registry.count + 1, Ordering::Relaxed);
         let gone = (std::mem::take(&mut registry.started), std::mem::take(&mut registry.by_id));
         drop(registry);
         drop(gone);
@@ -112,6 +121,11 @@ impl Device {
         let mut registry = registry();
         let count = registry.groups.as_ref().map_err(Clone::clone)?.as_ref().map_or(1, Vec::len);
         (0..count).map(|index| registry.device(index)).collect()
+    }
+
+    /// Whether the device with this identity has gone away, because other devices were set.
+    pub fn has_gone(id: DeviceId) -> bool {
+        id.0 < OLDEST.load(Ordering::Relaxed)
     }
 
     /// The device with this identity, unless it has gone away.

@@ -4,11 +4,9 @@ use crate::buffer::Pool;
 use crate::cores;
 use crate::execute::Run;
 use crate::load::{Meter, Task};
-use crate::trace;
 use meshwork_cpu::{Level, Par};
-use meshwork_queue::{Context, Event, RunError};
+use meshwork_queue::{Event, RunError, help_serving};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// The context of a device's compute queue. The thread that serves the queue is the first thread of its kernels.
 pub(crate) struct Worker {
@@ -18,17 +16,6 @@ pub(crate) struct Worker {
     par: Option<Par>,
     arena: Arena,
     meter: Arc<Meter>,
-}
-
-impl Context for Worker {
-    fn waited(&mut self, since: Instant) {
-        trace_wait(since);
-    }
-}
-
-/// Notes that a queue had nothing to do while tasks waited for other queues.
-pub(crate) fn trace_wait(since: Instant) {
-    trace::waited(since, "what other queues have not done yet");
 }
 
 impl Worker {
@@ -46,7 +33,11 @@ impl Worker {
         if self.par.as_ref().is_none_or(|par| par.threads() != run.threads) {
             self.par = None;
             let cores = self.cores.clone();
-            match Par::with_start(run.threads, move |thread| cores::pin(&cores, thread)) {
+            let start = move |thread| {
+                cores::pin(&cores, thread);
+                help_serving();
+            };
+            match Par::with_start(run.threads, start) {
                 Ok(par) => self.par = Some(par),
                 Err(e) => {
                     let cause = format!("the system refuses {} threads ({e}); set fewer", run.threads);

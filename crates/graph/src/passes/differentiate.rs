@@ -1,11 +1,13 @@
 //! Reverse-mode differentiation: gradients are more nodes of the same graph.
 
 use crate::graph::{Graph, NodeId};
-use crate::op::Backward;
+use crate::op::{Backward, Op};
+use crate::ops::ToDevice;
 
 /// Adds the gradients of `Σ outputs · seeds` by the values `wrt`; `None` where the outputs do not depend on a value.
 ///
-/// Contributions to one value are added in the reverse order of its uses, so equal graphs give equal gradients.
+/// Contributions to one value are added in the reverse order of its uses, so equal graphs give equal gradients. Uses of
+/// its copies on other devices count as uses of the value: where it is used does not change the order.
 /// Only float values carry gradients. Since the result is an ordinary part of the graph, it can be
 /// differentiated again.
 pub fn differentiate(graph: &mut Graph, outputs: &[(NodeId, NodeId)], wrt: &[NodeId]) -> Vec<Option<NodeId>> {
@@ -19,7 +21,20 @@ pub fn differentiate(graph: &mut Graph, outputs: &[(NodeId, NodeId)], wrt: &[Nod
         active[i] |= node.ty.dtype.is_float() && node.inputs.iter().any(|x| active[x.index()]);
     }
 
+    let passages = passages(graph, &active, outputs, wrt);
     let mut gradients: Vec<Option<NodeId>> = vec![None; count];
+    let accumulate = |graph: &mut Graph, gradients: &mut [Option<NodeId>], mut to: NodeId, mut part: NodeId| {
+        while passages[to.index()] {
+            let Op::ToDevice(passage) = &graph.node(to).op else { unreachable!("only these are passages") };
+            let back = ToDevice { from: passage.to, to: passage.from };
+            part = graph.add_node(back, &[part]);
+            to = graph.node(to).inputs[0];
+        }
+        gradients[to.index()] = Some(match gradients[to.index()] {
+            None => part,
+            Some(sum) => graph.add(sum, part),
+        });
+    };
     for &(output, seed) in outputs {
         accumulate(graph, &mut gradients, output, seed);
     }
@@ -42,9 +57,17 @@ pub fn differentiate(graph: &mut Graph, outputs: &[(NodeId, NodeId)], wrt: &[Nod
     wrt.iter().map(|id| gradients[id.index()]).collect()
 }
 
-fn accumulate(graph: &mut Graph, gradients: &mut [Option<NodeId>], to: NodeId, part: NodeId) {
-    gradients[to.index()] = Some(match gradients[to.index()] {
-        None => part,
-        Some(sum) => graph.add(sum, part),
-    });
+/// The copies to other devices whose gradients go back one by one, each in its turn among those of the other uses of what
+/// is copied. Where there are no other uses, they are added up before, and go back together.
+fn passages(graph: &Graph, active: &[bool], outputs: &[(NodeId, NodeId)], wrt: &[NodeId]) -> Vec<bool> {
+    let mut uses = vec![0; active.len()];
+    outputs.iter().for_each(|(output, _)| uses[output.index()] += 1);
+    for node in graph.nodes.iter().zip(active).filter(|(_, active)| **active).map(|(node, _)| node) {
+        node.inputs.iter().for_each(|x| uses[x.index()] += 1);
+    }
+    let passes = |id: NodeId| {
+        let node = graph.node(id);
+        matches!(node.op, Op::ToDevice(_)) && uses[node.inputs[0].index()] > 1 && !wrt.contains(&id)
+    };
+    graph.ids().take(active.len()).map(passes).collect()
 }

@@ -15,6 +15,7 @@ use crate::ops::Input;
 use crate::program::Donation;
 use crate::shape::Type;
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 /// What runs on one device, or a copy; values are numbered as in [`crate::plan::Plan`].
 #[derive(Debug)]
@@ -125,13 +126,14 @@ struct Copies {
     /// What is copied where, and the value of the copy.
     list: Vec<(NodeId, u32, usize)>,
     known: HashMap<(NodeId, u32), usize>,
-    sets: Vec<Vec<u32>>,
-    set_ids: HashMap<Vec<u32>, SetId>,
+    /// A bit for each copy, up to the last one that is in the set.
+    sets: Vec<Rc<[u64]>>,
+    set_ids: HashMap<Rc<[u64]>, SetId>,
     unions: HashMap<(SetId, SetId), SetId>,
 }
 
 impl Copies {
-    fn set(&mut self, members: Vec<u32>) -> SetId {
+    fn set(&mut self, members: Rc<[u64]>) -> SetId {
         if let Some(&id) = self.set_ids.get(&members) {
             return id;
         }
@@ -139,6 +141,19 @@ impl Copies {
         self.sets.push(members.clone());
         self.set_ids.insert(members, id);
         id
+    }
+
+    fn size(&self, set: SetId) -> u32 {
+        self.sets[set].iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// A set with one more copy.
+    fn with(&mut self, set: SetId, copy: usize) -> SetId {
+        let (word, bit) = (copy / 64, 1 << (copy % 64));
+        let mut members = self.sets[set].to_vec();
+        members.resize(members.len().max(word + 1), 0);
+        members[word] |= bit;
+        self.set(members.into())
     }
 
     fn union(&mut self, a: SetId, b: SetId) -> SetId {
@@ -149,10 +164,10 @@ impl Copies {
         if let Some(&id) = self.unions.get(&key) {
             return id;
         }
-        let mut members: Vec<u32> = self.sets[a].iter().chain(&self.sets[b]).copied().collect();
-        members.sort_unstable();
-        members.dedup();
-        let id = self.set(members);
+        let (long, short) = if self.sets[a].len() < self.sets[b].len() { (b, a) } else { (a, b) };
+        let mut members = self.sets[long].to_vec();
+        members.iter_mut().zip(&*self.sets[short]).for_each(|(word, other)| *word |= other);
+        let id = self.set(members.into());
         self.unions.insert(key, id);
         id
     }
@@ -195,7 +210,7 @@ impl<'a> Division<'a> {
             sites.push(site);
         }
         let mut copies = Copies::default();
-        copies.set(Vec::new());
+        copies.set(Rc::new([]));
         Division {
             graph,
             home,
@@ -276,7 +291,13 @@ impl<'a> Division<'a> {
                     }
                     0
                 }
-                Site::Leaf(at) => if at == device { 0 } else { self.arrival(x, device, 0) },
+                Site::Leaf(at) => {
+                    if at == device {
+                        0
+                    } else {
+                        self.arrival(x, device, 0)
+                    }
+                }
                 Site::At(at) => {
                     let before = self.sets[x.index()];
                     if at == device { before } else { self.arrival(x, device, before) }
@@ -290,8 +311,7 @@ impl<'a> Division<'a> {
     /// The set of who reads the copy of a value on `device`.
     fn arrival(&mut self, x: NodeId, device: u32, before: SetId) -> SetId {
         let copy = self.copy(x, device);
-        let alone = self.copies.set(vec![copy as u32]);
-        self.copies.union(before, alone)
+        self.copies.with(before, copy)
     }
 
     /// The copy of a value to a device.
@@ -428,9 +448,13 @@ impl<'a> Division<'a> {
             last[value] == Some(at) && !kept[value] && donation.get(value).copied().unwrap_or(true)
         };
         let mut pieces = Vec::new();
-        for (leaf, to, result) in self.copies.list.clone() {
-            if let Site::Leaf(_) = self.site(leaf) {
-                pieces.push(Piece::Copy { value: self.leaves[&leaf], to, result, ty: self.graph.ty(leaf).clone() });
+        let mut copies_of: HashMap<NodeId, Vec<(u32, usize)>> = HashMap::new();
+        for &(source, to, result) in &self.copies.list {
+            match self.leaves.get(&source) {
+                Some(&value) => {
+                    pieces.push(Piece::Copy { value, to, result, ty: self.graph.ty(source).clone() });
+                }
+                None => copies_of.entry(source).or_default().push((to, result)),
             }
         }
         for (at, &group) in order.iter().enumerate() {
@@ -440,9 +464,8 @@ impl<'a> Division<'a> {
             let values = outputs.iter().map(|x| self.produced[x]).collect();
             pieces.push(Piece::Run { device, graph, inputs, donation, outputs: values });
             for x in outputs {
-                for &(source, to, result) in self.copies.list.iter().filter(|(source, ..)| *source == x) {
-                    let ty = self.graph.ty(x).clone();
-                    pieces.push(Piece::Copy { value: self.produced[&source], to, result, ty });
+                for &(to, result) in copies_of.get(&x).into_iter().flatten() {
+                    pieces.push(Piece::Copy { value: self.produced[&x], to, result, ty: self.graph.ty(x).clone() });
                 }
             }
         }
@@ -452,8 +475,9 @@ impl<'a> Division<'a> {
     /// The groups, those that the end waits longest for first (the upward rank of list scheduling: Topcuoglu, Hariri and
     /// Wu, 2002). A group comes after those that it needs, for these have more behind them.
     fn order(&self) -> Vec<usize> {
-        let mut by_size: Vec<usize> = (0..self.groups.len()).filter(|&g| !self.groups[g].graph.nodes.is_empty()).collect();
-        by_size.sort_by_key(|&g| (self.copies.sets[self.groups[g].set].len(), self.groups[g].first));
+        let mut by_size: Vec<usize> =
+            (0..self.groups.len()).filter(|&g| !self.groups[g].graph.nodes.is_empty()).collect();
+        by_size.sort_by_cached_key(|&g| (self.copies.size(self.groups[g].set), self.groups[g].first));
         let mut producer: HashMap<usize, (usize, u64)> = HashMap::new();
         for &g in &by_size {
             for x in &self.groups[g].outputs {

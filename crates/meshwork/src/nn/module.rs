@@ -1,8 +1,8 @@
 //! The trait of everything that has parameters.
 
 use super::{Buffer, Leaf, Parameter, StateError, Visitor, state};
-use crate::optim::Gradients;
 use crate::Device;
+use crate::optim::Gradients;
 use crate::tensor::{self, Tensor, evaluate, no_grad};
 use rustc_hash::FxHashSet;
 

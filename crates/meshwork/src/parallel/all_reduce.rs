@@ -42,7 +42,10 @@ fn total(tensors: &[Tensor]) -> Tensor {
         return batch::sum_of_neighbours(values, add).expect("at least one tensor");
     };
     let of_batch = |part: &Tensor| part.part_of_batch().is_some_and(|(_, batch)| batch == size);
-    assert!(tensors.iter().all(of_batch), "all_reduce: some tensors are parts of a batch of {size}, and others are not");
+    assert!(
+        tensors.iter().all(of_batch),
+        "all_reduce: some tensors are parts of a batch of {size}, and others are not"
+    );
     let roots = parts.into_iter().map(|(samples, _)| samples).zip(values);
     batch::merge(size, roots, add).expect("a batch that is not empty")
 }

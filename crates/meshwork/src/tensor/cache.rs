@@ -9,6 +9,8 @@ pub(crate) struct Cache<V> {
     recent: Known<V>,
     /// What was recent before; what is found here is recent again.
     older: Known<V>,
+    /// Words of the recent structures.
+    size: usize,
     words: Vec<u64>,
 }
 
@@ -18,9 +20,12 @@ type Known<V> = FxHashMap<Box<[u64]>, Arc<V>>;
 /// keeps them whatever else is worked out once beside it.
 const MAX_VALUES: usize = 256;
 
+/// Words of recent structures, as a measure of what their values need: some 200 bytes a word.
+const MAX_SIZE: usize = 1 << 20;
+
 impl<V> Default for Cache<V> {
     fn default() -> Self {
-        Cache { recent: Known::default(), older: Known::default(), words: Vec::new() }
+        Cache { recent: Known::default(), older: Known::default(), size: 0, words: Vec::new() }
     }
 }
 
@@ -36,9 +41,11 @@ impl<V> Cache<V> {
             Some(known) => known,
             None => (self.words.as_slice().into(), Arc::new(make())),
         };
-        if self.recent.len() >= MAX_VALUES {
+        if self.recent.len() >= MAX_VALUES || self.size + words.len() > MAX_SIZE {
             self.older = std::mem::take(&mut self.recent);
+            self.size = 0;
         }
+        self.size += words.len();
         self.recent.insert(words, value.clone());
         value
     }
@@ -46,7 +53,7 @@ impl<V> Cache<V> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cache, MAX_VALUES};
+    use super::{Cache, MAX_SIZE, MAX_VALUES};
 
     #[test]
     fn what_is_used_again_and_again_is_worked_out_once() {
@@ -61,5 +68,17 @@ mod tests {
         assert_eq!(made.iter().filter(|&&number| number == 0).count(), 1);
         assert_eq!(made.len(), 5 * MAX_VALUES + 1);
         assert!(cache.recent.len() + cache.older.len() <= 2 * MAX_VALUES);
+    }
+
+    #[test]
+    fn large_structures_are_forgotten_by_their_size() {
+        let mut cache = Cache::default();
+        let mut made = Vec::new();
+        for once in 0..6 {
+            cache.find(|words| words.resize(MAX_SIZE - 5, once), || made.push(once));
+            cache.find(|words| words.push(9), || made.push(9));
+            assert!(cache.recent.len() + cache.older.len() <= 4);
+        }
+        assert_eq!(made, [0, 9, 1, 2, 3, 4, 5]);
     }
 }

@@ -3,7 +3,7 @@
 use super::Tensor;
 use super::evaluate::evaluate;
 use meshwork_graph::ops::{Reshape, ToDevice};
-use meshwork_runtime::{Device, DeviceId, Event, synchronize_all};
+use meshwork_runtime::{Device, DeviceError, DeviceId, Event, synchronize_all};
 use std::cell::RefCell;
 
 thread_local! {
@@ -13,9 +13,11 @@ thread_local! {
 /// The device that new tensors of this thread are made on: cpu:0, or that of [`with_default_device`].
 ///
 /// # Panics
-/// When `MESHWORK_CPU_DEVICES` makes no sense.
+/// When `MESHWORK_CPU_DEVICES` makes no sense, or the chosen device has gone away.
+#[track_caller]
 pub fn default_device() -> Device {
     let chosen = DEFAULT.with_borrow(Clone::clone);
+    chosen.iter().for_each(|device| assert_is_there(device.id()));
     chosen.unwrap_or_else(|| Device::cpu(0).unwrap_or_else(|e| panic!("{e}")))
 }
 
@@ -31,10 +33,39 @@ pub fn with_default_device<R>(device: &Device, body: impl FnOnce() -> R) -> R {
     body()
 }
 
+/// Divides the cores among `count` CPU devices, as evenly as they go; more devices than cores share them. Hands
+/// everything pending on this thread over and waits for all work of the devices of before, which go away: what they
+/// have computed can be read, and nothing else.
+///
+/// # Errors
+/// When the number is 0 or absurdly large.
+pub fn set_cpu_devices(count: usize) -> Result<(), DeviceError> {
+    evaluate(None);
+    meshwork_runtime::set_cpu_devices(count)
+}
+
+/// As [`set_cpu_devices`], with the numbers of the cores that each device has. Devices may share cores.
+///
+/// # Errors
+/// When there is no group, one is empty or names a core that this process cannot use, or names one twice.
+pub fn set_cpu_groups(groups: &[&[usize]]) -> Result<(), DeviceError> {
+    evaluate(None);
+    meshwork_runtime::set_cpu_groups(groups)
+}
+
+const GONE: &str =
+    "the device has gone away: other CPU devices were set since; what it has computed can be read, and nothing else";
+
 /// The device with this identity.
+#[track_caller]
 pub(crate) fn device(id: DeviceId) -> Device {
-    let gone = "a tensor's device has gone away: other CPU devices were set since; such tensors can only be read";
-    Device::by_id(id).unwrap_or_else(|| panic!("{gone}"))
+    Device::by_id(id).unwrap_or_else(|| panic!("{GONE}"))
+}
+
+/// Checks that the device has not gone away.
+#[track_caller]
+pub(crate) fn assert_is_there(id: DeviceId) {
+    assert!(!Device::has_gone(id), "{GONE}");
 }
 
 pub(crate) fn name(id: DeviceId) -> String {
@@ -46,14 +77,23 @@ impl Tensor {
     ///
     /// # Panics
     /// When it has gone away.
+    #[track_caller]
     pub fn device(&self) -> Device {
-        self.node().device().map_or_else(default_device, device)
+        match self.node().device() {
+            Some(id) => device(id),
+            None => default_device(),
+        }
     }
 
     /// The value on a device; this tensor if it is there already. Gradients flow back to where it came from.
     ///
     /// The copy waits for the value, and what needs the copy for the copy; all else goes on meanwhile.
+    ///
+    /// # Panics
+    /// When one of the devices has gone away.
+    #[track_caller]
     pub fn to(&self, device: &Device) -> Tensor {
+        assert_is_there(device.id());
         match self.node().device() {
             Some(from) if from == device.id() => self.clone(),
             Some(from) => Tensor::record(ToDevice { from: from.0, to: device.id().0 }, &[self]),
@@ -63,6 +103,7 @@ impl Tensor {
     }
 
     /// Has the value computed on the default device, unless it has a device already.
+    #[track_caller]
     pub(crate) fn committed(self) -> Tensor {
         match self.node().device() {
             Some(_) => self,
@@ -71,6 +112,7 @@ impl Tensor {
     }
 
     /// Has a value that could be computed anywhere computed on the device of another tensor, if that has one.
+    #[track_caller]
     pub(crate) fn beside(self, other: &Tensor) -> Tensor {
         match other.node().device() {
             Some(device) => self.on(device),
@@ -78,7 +120,9 @@ impl Tensor {
         }
     }
 
+    #[track_caller]
     fn on(self, device: DeviceId) -> Tensor {
+        assert_is_there(device);
         self.node().commit(device);
         self
     }

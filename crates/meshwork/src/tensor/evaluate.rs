@@ -1,10 +1,10 @@
 //! Running what is pending: collect, compile (or find the compiled program), hand over.
 
 use super::cache::Cache;
+use super::device::{default_device, device};
 use super::node::{Content, Inputs, Node, State, let_go, take_held};
 use super::still::{Still, hold_still};
 use crate::inspect;
-use super::device::{default_device, device};
 use meshwork_cpu::kernel::CpuTarget;
 use meshwork_graph::graph::{Graph, Node as GraphNode, Operands};
 use meshwork_graph::ops::Input;
@@ -346,7 +346,8 @@ impl Sites {
     }
 
     fn all(&self) -> impl Iterator<Item = (&Device, usize)> {
-        std::iter::once((&self.home, self.threads)).chain(self.others.iter().map(|(device, threads)| (device, *threads)))
+        std::iter::once((&self.home, self.threads))
+            .chain(self.others.iter().map(|(device, threads)| (device, *threads)))
     }
 
     fn with_threads(&self, id: DeviceId) -> (&Device, usize) {

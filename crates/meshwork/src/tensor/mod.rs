@@ -15,7 +15,9 @@ mod still;
 
 pub use convert::Element;
 pub use create::{arange, eye, full, linspace, one_hot, ones, zeros};
-pub use device::{default_device, record_event, synchronize, synchronize_device, with_default_device};
+pub use device::{
+    default_device, record_event, set_cpu_devices, set_cpu_groups, synchronize, synchronize_device, with_default_device,
+};
 pub use evaluate::{compile_count, last_plan, last_program};
 pub use grad::{grad, grad_with};
 pub use node::no_grad;
@@ -146,7 +148,7 @@ impl Tensor {
     /// The same value as a variable of its own: gradients flow to it and not beyond it.
     ///
     /// # Panics
-    /// When the dtype is not a floating-point one.
+    /// When the dtype is not a floating-point one, or the tensor's device has gone away.
     #[track_caller]
     pub fn variable(&self) -> Tensor {
         assert!(self.dtype().is_float(), "a variable must have a floating-point dtype, not {}", self.dtype());
@@ -154,6 +156,10 @@ impl Tensor {
     }
 
     /// The same value without history: gradients do not flow through it.
+    ///
+    /// # Panics
+    /// When the tensor's device has gone away.
+    #[track_caller]
     pub fn detach(&self) -> Tensor {
         self.alias(false)
     }
@@ -165,7 +171,9 @@ impl Tensor {
         Tensor::hold(leaf.shared())
     }
 
+    #[track_caller]
     fn alias(&self, requires_grad: bool) -> Tensor {
+        self.node.device().into_iter().for_each(device::assert_is_there);
         let op = meshwork_graph::ops::Reshape { shape: self.ty().shape.clone() };
         let kind = Kind::of(op.into(), &[&self.node.kind]).unwrap_or_else(|e| unreachable!("the same shape: {e}"));
         let inputs = std::iter::once(self.node.clone()).collect();
@@ -190,11 +198,12 @@ impl Tensor {
     }
 }
 
-/// Checks that the operands that have a device have the same one.
+/// Checks that the operands that have a device have the same one, which is there.
 #[track_caller]
 fn one_device(kind: &Kind, inputs: &[&Tensor]) {
     let mut devices = inputs.iter().filter_map(|t| t.node.device());
     let Some(first) = devices.next() else { return };
+    device::assert_is_there(first);
     if let Some(other) = devices.find(|&device| device != first) {
         let (name, first, other): (_, String, String) =
             (kind.op.operation().name(), device::name(first), device::name(other));

@@ -98,14 +98,7 @@ impl Node {
         Self::new(next_ids(1), kind, place, false, false, State::Ready { content, history: Inputs::new() })
     }
 
-    pub fn new(
-        id: u64,
-        kind: Arc<Kind>,
-        place: Place,
-        requires_grad: bool,
-        boundary: bool,
-        state: State,
-    ) -> Node {
+    pub fn new(id: u64, kind: Arc<Kind>, place: Place, requires_grad: bool, boundary: bool, state: State) -> Node {
         Node {
             id,
             device: AtomicU32::new(place.device.map_or(0, |device| device.0)),

@@ -29,7 +29,9 @@ pub fn run(devices: &[Device], sizes: Sizes, report: &mut Report) -> Result<(), 
     let what = format!("a step of LeNet, batch {batch}; the weights have the same bits");
     report.exercise("lenet", &what, devices, &rows);
     if one.weights() != all.weights() {
-        return Err(Failure::mistake("the weights depend on the number of devices: this is a defect, please report it"));
+        return Err(Failure::mistake(
+            "the weights depend on the number of devices: this is a defect, please report it",
+        ));
     }
     Ok(())
 }
