@@ -326,7 +326,7 @@ unsafe fn by_runs(data: *const f32, panel: &[isize], terms: &[isize], width: usi
 /// order.
 ///
 /// # Safety
-/// As for [`by_pieces`].
+/// As for `by_pieces`.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
 pub unsafe fn square(data: *const f32, rows: &[isize; 8], width: usize, out: *mut f32) {
