@@ -305,6 +305,9 @@ pub struct ParallelArgs {
     /// Products (two, copies, issue) [default: 20; 100 flat ones for copies]
     #[arg(long, value_name = "N", value_parser = count)]
     pub count: Option<u64>,
+    /// Write a timeline of all rounds; meshwork trace FILE draws it
+    #[arg(long, value_name = "FILE", value_parser = path)]
+    pub trace: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

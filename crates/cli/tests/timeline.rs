@@ -143,3 +143,24 @@ fn mistakes() {
     let text = place.ok("trace two.json --from 2 --to 3").stdout;
     assert!(text.contains("2 to 3 ms of 8.5") && text.contains("no operation in this time"), "{text}");
 }
+
+#[test]
+fn copies_and_waits_of_several_devices_are_drawn() {
+    let place = Place::new();
+    place.ok("bench parallel --devices cpu:2 --exercise copies --exercise spread --size 64 --count 3 --trace run.json");
+    let text = place.text("run.json");
+    let (events, queues) = events(&text);
+    for queue in ["cpu:0", "cpu:1", "copy to cpu:1", "host main"] {
+        assert!(queues.values().any(|name| name == queue), "no {queue} in {queues:?}");
+    }
+    let copy = events.iter().find(|e| e["cat"] == "copy").expect("a copy");
+    assert_eq!(copy["name"], "cpu:0 -> cpu:1");
+    assert_eq!(copy["args"]["shapes"], "f32[64, 64]");
+    assert_eq!(copy["args"]["bytes"], 64 * 64 * 4);
+    let waits = |queue: &str| {
+        let number = queues.iter().find(|(_, name)| *name == queue).expect("a queue").0;
+        events.iter().any(|e| e["cat"] == "wait" && e["tid"] == *number)
+    };
+    assert!(waits("cpu:1") && waits("copy to cpu:1"), "queues wait for each other");
+    assert!(place.ok("trace run.json --width 100").stdout.contains("copy to cpu:1"));
+}

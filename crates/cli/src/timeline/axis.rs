@@ -14,7 +14,8 @@ pub struct Tick {
 pub fn ticks(from: Nanos, to: Nanos, count: usize) -> Vec<Tick> {
     let wanted = ((to - from) / count.max(1) as Nanos).max(1);
     let power = 10i64.pow(wanted.ilog10());
-    let step = [1, 2, 5].map(|n| n * power).into_iter().find(|step| *step >= wanted).unwrap_or(10 * power);
+    let step =
+        [1, 2, 5].map(|n| n * power).into_iter().find(|step| *step >= wanted).unwrap_or(power.saturating_mul(10));
     let (unit, name) = match step {
         ..1_000 => (1, "ns"),
         1_000..1_000_000 => (1_000, "µs"),
@@ -22,7 +23,10 @@ pub fn ticks(from: Nanos, to: Nanos, count: usize) -> Vec<Tick> {
         _ => (1_000_000_000, "s"),
     };
     let first = from.div_euclid(step) * step;
-    let inside = (0..).map(|i| first + i * step).skip_while(|at| *at < from).take_while(|at| *at <= to);
+    let inside = (0..)
+        .map(|i| step.saturating_mul(i).saturating_add(first))
+        .skip_while(|at| *at < from)
+        .take_while(|at| *at <= to);
     let label = |(i, at): (usize, Nanos)| Tick {
         at,
         label: format!("{}{}", at / unit, if i == 0 { format!(" {name}") } else { String::new() }),

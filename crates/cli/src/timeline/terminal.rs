@@ -55,7 +55,7 @@ impl Page<'_> {
     }
 
     fn bar(&self, cell: &Mix, length: i64) -> String {
-        let level = (8 * cell.busy / length.max(1)).min(7) as usize;
+        let level = (8 * i128::from(cell.busy) / i128::from(length.max(1))).min(7) as usize;
         match cell.main() {
             Some(rank) if cell.busy > 0 => self.coloured(rank, BARS[level]),
             _ if cell.waiting > 0 => WAITING.to_string(),

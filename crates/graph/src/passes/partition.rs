@@ -475,8 +475,8 @@ impl<'a> Division<'a> {
     /// The groups, those that the end waits longest for first (the upward rank of list scheduling: Topcuoglu, Hariri and
     /// Wu, 2002). A group comes after those that it needs, for these have more behind them.
     fn order(&self) -> Vec<usize> {
-        let mut by_size: Vec<usize> =
-            (0..self.groups.len()).filter(|&g| !self.groups[g].graph.nodes.is_empty()).collect();
+        // A group without results has nothing but views and numbers that others make for themselves.
+        let mut by_size: Vec<usize> = (0..self.groups.len()).filter(|&g| !self.groups[g].outputs.is_empty()).collect();
         by_size.sort_by_cached_key(|&g| (self.copies.size(self.groups[g].set), self.groups[g].first));
         let mut producer: HashMap<usize, (usize, u64)> = HashMap::new();
         for &g in &by_size {

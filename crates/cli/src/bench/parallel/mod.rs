@@ -17,6 +17,7 @@ use super::machine::Machine;
 use crate::args::ParallelArgs;
 use crate::devices::Devices;
 use crate::failure::Failure;
+use crate::tracing;
 use clap::ValueEnum;
 use meshwork::Device;
 use report::Report;
@@ -63,6 +64,7 @@ pub fn run(args: &ParallelArgs) -> Result<(), Failure> {
     let number = |n: Option<u64>| n.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
     let sizes = Sizes { size: number(args.size), count: number(args.count) };
     let chosen = if args.exercise.is_empty() { Exercise::value_variants() } else { &args.exercise[..] };
+    let tracing = args.trace.as_deref().map(tracing::start).transpose()?;
     let mut report = Report::begin(&Machine::here(), args.json);
     for exercise in chosen {
         match exercise {
@@ -76,6 +78,8 @@ pub fn run(args: &ParallelArgs) -> Result<(), Failure> {
         }
     }
     report.end();
+    let traced = tracing.and_then(tracing::stop).filter(|_| !args.json);
+    traced.into_iter().for_each(|traced| println!("{traced}"));
     Ok(())
 }
 
