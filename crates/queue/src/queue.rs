@@ -27,7 +27,15 @@ struct State<C> {
     unfinished: BTreeMap<u64, Arc<Event>>,
     closed: bool,
     asleep: bool,
-    waiting_for_room: usize,
+    /// The lowest number that somebody waits for the end of, and of all before.
+    awaited: Option<u64>,
+}
+
+impl<C> State<C> {
+    /// Whether all tasks with numbers up to this one have ended.
+    fn all_ended(&self, number: u64) -> bool {
+        self.unfinished.first_key_value().is_none_or(|(&first, _)| first > number)
+    }
 }
 
 /// A task that has been submitted and not begun.
@@ -86,7 +94,7 @@ impl<C: 'static> Queue<C> {
             unfinished: BTreeMap::new(),
             closed: false,
             asleep: false,
-            waiting_for_room: 0,
+            awaited: None,
         };
         Queue { state: Mutex::new(state), ready: Condvar::new(), room: Condvar::new() }
     }
@@ -156,7 +164,8 @@ impl<C: 'static> Queue<C> {
         let mut state = lock(&self.state);
         if let Some(number) = ended {
             state.unfinished.remove(&number);
-            if state.waiting_for_room > 0 {
+            if state.awaited.is_some_and(|awaited| state.all_ended(awaited)) {
+                state.awaited = None;
                 self.room.notify_all();
             }
         }
@@ -191,13 +200,15 @@ impl<C: 'static> Queue<C> {
         lock(&self.state).unfinished.len()
     }
 
-    /// Waits until all tasks with numbers up to this one have ended.
-    pub fn wait_for_room(&self, number: u64) {
+    /// Returns at once when all tasks with numbers up to `full` have ended; otherwise waits until those up to `enough`
+    /// have. (With `enough` above `full`, who keeps a queue full is woken once for several tasks.)
+    pub fn wait_for_room(&self, full: u64, enough: u64) {
         let mut state = lock(&self.state);
-        while state.unfinished.first_key_value().is_some_and(|(&first, _)| first <= number) {
-            state.waiting_for_room += 1;
+        let mut number = full;
+        while !state.all_ended(number) {
+            number = enough.max(full);
+            state.awaited = Some(state.awaited.map_or(number, |awaited| awaited.min(number)));
             state = sleep(&self.room, state);
-            state.waiting_for_room -= 1;
         }
     }
 }

@@ -251,11 +251,11 @@ impl Device {
     }
 
     pub(crate) fn wait_for_room(&self) {
-        let oldest = self.inner.recent.lock().unwrap_or_else(|e| e.into_inner())[0];
+        let [full, enough, ..] = *self.inner.recent.lock().unwrap_or_else(|e| e.into_inner());
         let _wait = trace::wait(|| format!("room in the queues of {self}"));
-        self.inner.compute.wait_for_room(oldest);
+        self.inner.compute.wait_for_room(full, enough);
         if let Some(copies) = self.inner.copies.get() {
-            copies.wait_for_room(oldest);
+            copies.wait_for_room(full, enough);
         }
     }
 }

@@ -136,7 +136,7 @@ impl Graph {
                 1 => {
                     let number = self.next.load(Ordering::Relaxed).saturating_sub(8);
                     let queue = &self.queues[numbers.below(self.queues.len())];
-                    queue.wait_for_room(number);
+                    queue.wait_for_room(number, number);
                 }
                 _ => {}
             }

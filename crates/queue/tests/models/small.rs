@@ -157,11 +157,11 @@ fn room_is_there_when_the_tasks_have_ended() {
         let second = queues[0].submit(2, 0, [(&first, Part::End)], |_, _| {});
         let (queue, last) = (queues[0].clone(), second.clone());
         let other = thread::spawn(move || {
-            queue.wait_for_room(2);
+            queue.wait_for_room(2, 2);
             assert!(last.is_complete(Part::End));
         });
-        queues[0].wait_for_room(0);
-        queues[0].wait_for_room(1);
+        queues[0].wait_for_room(0, 0);
+        queues[0].wait_for_room(1, 2);
         assert!(first.is_complete(Part::End));
         other.join().expect("there is room");
         queues.close();
