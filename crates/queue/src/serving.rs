@@ -7,7 +7,7 @@ use crate::sync::thread_local;
 use std::cell::Cell;
 
 thread_local! {
-    static SERVING: Cell<bool> = const { Cell::new(false) };
+    static SERVING: Cell<bool> = Cell::new(false);
 }
 
 /// Whether this thread serves a queue, or helps one that does.
