@@ -133,7 +133,6 @@ fn a_plan_has_a_piece_for_each_set_of_copies() {
     let independent = y.exp();
     let dependent = x.to(&devices[1]) + &y;
     independent.eval();
-    drop(dependent.clone());
     let plan = last_plan().expect("a plan");
     let programs = plan.programs().count();
     assert_eq!((programs, plan.tasks.len()), (2, 3), "{plan:?}");

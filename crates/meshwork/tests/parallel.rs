@@ -50,7 +50,6 @@ fn train(devices: &[Device], weights: &[f64], batch: usize) -> Vec<Vec<Vec<u8>>>
                 no_grad(|| parameter.set(parameter.value() - &parts[k] * (0.5 / batch as f64)));
             }
         }
-        meshwork::tensor::last_plan();
         models.iter().flat_map(|m| m.parameters()).for_each(|p| p.value().eval());
     }
     let computed: Vec<bool> = {
