@@ -12,6 +12,7 @@ pub mod philox;
 pub mod plan;
 mod print;
 pub mod program;
+pub mod region;
 pub mod rule;
 pub mod shape;
 

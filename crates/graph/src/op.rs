@@ -3,8 +3,9 @@
 use crate::canonical::{Blocking, Blocks};
 use crate::graph::{Graph, NodeId};
 use crate::ops::*;
+use crate::region::Region;
 use crate::rule::SplitRule;
-use crate::shape::Type;
+use crate::shape::{Shape, Type};
 use std::fmt;
 
 /// A mistake in shapes or dtypes; the text names the operation and both sides.
@@ -158,6 +159,19 @@ impl Op {
             Op::IndexAdd(op) => Some(op.blocks(&inputs[1].shape)),
             _ => None,
         }
+    }
+
+    /// The operation that computes a region of the result, of shape `whole`, from the parts of the operands that belong to
+    /// it by the operation's factors. How a split sum is cut is not changed: see [`blocking_mut`](Self::blocking_mut).
+    pub fn of_region(&self, whole: &Shape, region: &Region) -> Op {
+        let mut part = self.clone();
+        match &mut part {
+            Op::Reshape(op) => op.shape = region.shape(),
+            Op::Expand(op) => op.shape = region.shape(),
+            Op::Slice(op) => op.sizes = region.sizes.clone(),
+            _ => debug_assert_eq!(whole.rank(), region.sizes.len()),
+        }
+        part
     }
 
     /// Makes the operation one on a part of a batch that has `batch` samples in all: a sum over samples gets the blocks

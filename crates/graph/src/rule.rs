@@ -4,6 +4,8 @@
 //! dimension belongs to at most one factor; from the factors alone the split pass derives every legal
 //! placement. The idea is that of Shardy's `op_sharding_rule`.
 
+use crate::shape::Type;
+
 /// What happens when a factor is split over devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Kind {
@@ -40,6 +42,22 @@ pub struct Factor {
 pub struct SplitRule {
     /// The factors, in no particular order.
     pub factors: Vec<Factor>,
+}
+
+impl Factor {
+    /// Number of indices, for operands and a result of these shapes: the smallest of the dimensions that carry the
+    /// factor. A dimension with more elements carries it as the outermost of several merged ones: each index of the factor
+    /// is a run of [`step`](Self::step) elements there.
+    pub fn size(&self, inputs: &[&Type], output: &Type) -> usize {
+        let carried = self.inputs.iter().zip(inputs).filter_map(|(d, ty)| d.map(|d| ty.shape[d]));
+        carried.chain(self.output.map(|d| output.shape[d])).min().unwrap_or(0)
+    }
+
+    /// Elements that one index of the factor stands for in a dimension of `extent` elements that carries it, when the
+    /// factor has `size` indices.
+    pub fn step(size: usize, extent: usize) -> usize {
+        if size == 0 { 1 } else { extent / size }
+    }
 }
 
 impl SplitRule {
