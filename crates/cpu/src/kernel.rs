@@ -84,7 +84,8 @@ pub fn run(op: &Op, inputs: &[Operand], mut outputs: Outputs, scratch: &mut [u8]
         | Op::Permute(_)
         | Op::Expand(_)
         | Op::Slice(_)
-        | Op::ToDevice(_) => unreachable!("{} is compiled away", op.operation().name()),
+        | Op::ToDevice(_)
+        | Op::Place(_) => unreachable!("{} is compiled away", op.operation().name()),
     }
 }
 

@@ -73,6 +73,17 @@ pub fn sum_of_neighbours<T>(values: impl IntoIterator<Item = T>, mut add: impl F
     tree.finish(add)
 }
 
+/// The first index of part `part` when `extent` indices are cut evenly into `parts`, at multiples of `unit`.
+pub fn cut(extent: usize, unit: usize, part: usize, parts: usize) -> usize {
+    let blocks = Blocks { outer: extent, inner: 1, unit };
+    match part {
+        0 => 0,
+        _ if part == parts => extent,
+        _ if extent == 0 => 0,
+        _ => sample(&blocks, nearest(&blocks, part as f64 / parts as f64 * extent as f64)),
+    }
+}
+
 fn blocks(batch: usize) -> Blocks {
     Blocks::sum(Blocking::Samples, batch, 1)
 }
@@ -92,7 +103,7 @@ fn nearest(blocks: &Blocks, place: f64) -> usize {
 }
 
 /// The samples of the largest sub-trees that a range of blocks consists of.
-fn sub_trees(blocks: &Blocks, range: Range<usize>) -> Vec<Range<usize>> {
+pub(crate) fn sub_trees(blocks: &Blocks, range: Range<usize>) -> Vec<Range<usize>> {
     let depth = blocks.count().next_power_of_two().ilog2();
     let mut trees = Vec::new();
     let mut start = range.start;

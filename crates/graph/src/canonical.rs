@@ -64,7 +64,7 @@ impl Blocks {
 }
 
 /// Samples in a block of a batch: the largest power of two not above √(batch / 2).
-fn samples_unit(batch: usize) -> usize {
+pub fn samples_unit(batch: usize) -> usize {
     let most = ((batch / 2) as f64).sqrt() as usize;
     1 << most.max(1).ilog2()
 }

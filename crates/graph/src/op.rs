@@ -132,6 +132,8 @@ operations! {
     IndexAdd(IndexAdd),
     /// The same value on another device.
     ToDevice(ToDevice),
+    /// A placement on a mesh.
+    Place(Place),
     /// A user's own operation.
     Custom(Custom),
 }

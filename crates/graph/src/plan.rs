@@ -1,5 +1,7 @@
 //! The tasks of one evaluation: programs of devices and copies between them.
 
+use crate::mesh::Placements;
+use crate::passes::Exchange;
 use crate::program::Program;
 use crate::shape::Type;
 use std::sync::Arc;
@@ -41,8 +43,13 @@ pub struct Plan {
     pub tasks: Vec<Task>,
     /// Number of values.
     pub values: usize,
-    /// The values that are wanted, in the order of the graph's outputs.
+    /// The values that are wanted, in the order of the graph's outputs; for an output on a mesh, what each of
+    /// [`Mesh::stored`](crate::mesh::Mesh::stored) has of it.
     pub outputs: Vec<ValueId>,
+    /// How each output lies that is on a mesh; empty where there is no mesh.
+    pub spread: Vec<Option<Placements>>,
+    /// What moves between the ranks of meshes.
+    pub exchanges: Vec<Exchange>,
 }
 
 impl Plan {

@@ -5,6 +5,7 @@ extern crate self as meshwork;
 
 pub mod checkpoint;
 mod inspect;
+pub mod mesh;
 pub mod monitor;
 pub mod nn;
 pub mod optim;

@@ -2,6 +2,7 @@
 
 use super::Tensor;
 use super::evaluate::evaluate;
+use crate::mesh::mesh;
 use meshwork_graph::ops::{Reshape, ToDevice};
 use meshwork_runtime::{Device, DeviceError, DeviceId, Event, synchronize_all};
 use std::cell::RefCell;
@@ -65,22 +66,28 @@ pub(crate) fn device(id: DeviceId) -> Device {
 /// Checks that the device has not gone away.
 #[track_caller]
 pub(crate) fn assert_is_there(id: DeviceId) {
-    assert!(!Device::has_gone(id), "{GONE}");
+    match mesh(id) {
+        Some(mesh) => assert!(!mesh.devices().iter().any(|device| Device::has_gone(device.id())), "{GONE}"),
+        None => assert!(!Device::has_gone(id), "{GONE}"),
+    }
 }
 
 pub(crate) fn name(id: DeviceId) -> String {
+    if let Some(mesh) = mesh(id) {
+        return mesh.to_string();
+    }
     Device::by_id(id).map_or_else(|| "a device that has gone away".into(), |device| device.to_string())
 }
 
 impl Tensor {
-    /// The device that the value is computed on, and lives on.
+    /// The device that the value is computed on, and lives on; of a mesh the first one.
     ///
     /// # Panics
     /// When it has gone away.
     #[track_caller]
     pub fn device(&self) -> Device {
         match self.node().device() {
-            Some(id) => device(id),
+            Some(id) => mesh(id).map_or_else(|| device(id), |mesh| mesh.devices()[0].clone()),
             None => default_device(),
         }
     }
@@ -98,7 +105,7 @@ impl Tensor {
             Some(from) if from == device.id() => self.clone(),
             Some(from) => Tensor::record(ToDevice { from: from.0, to: device.id().0 }, &[self]),
             // A value that can be computed anywhere needs no copy.
-            None => Tensor::record(Reshape { shape: self.ty().shape.clone() }, &[self]).on(device.id()),
+            None => Tensor::record(Reshape { shape: self.ty().shape.clone() }, &[self]).at(device.id()),
         }
     }
 
@@ -107,7 +114,7 @@ impl Tensor {
     pub(crate) fn committed(self) -> Tensor {
         match self.node().device() {
             Some(_) => self,
-            None => self.on(default_device().id()),
+            None => self.at(default_device().id()),
         }
     }
 
@@ -115,13 +122,13 @@ impl Tensor {
     #[track_caller]
     pub(crate) fn beside(self, other: &Tensor) -> Tensor {
         match other.node().device() {
-            Some(device) => self.on(device),
+            Some(device) => self.at(device),
             None => self,
         }
     }
 
     #[track_caller]
-    fn on(self, device: DeviceId) -> Tensor {
+    pub(super) fn at(self, device: DeviceId) -> Tensor {
         assert_is_there(device);
         self.node().commit(device);
         self

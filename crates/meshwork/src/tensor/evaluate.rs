@@ -2,11 +2,14 @@
 
 use super::cache::Cache;
 use super::device::{default_device, device};
+use super::mesh::Spread;
 use super::node::{Content, Inputs, Node, State, let_go, take_held};
 use super::still::{Still, hold_still};
 use crate::inspect;
+use crate::mesh::{Mesh, is_mesh, mesh};
 use meshwork_cpu::kernel::CpuTarget;
 use meshwork_graph::graph::{Graph, Node as GraphNode, Operands};
+use meshwork_graph::mesh::{Placement, Placements};
 use meshwork_graph::ops::Input;
 use meshwork_graph::passes::plan;
 use meshwork_graph::plan::{Plan, Task};
@@ -15,6 +18,7 @@ use meshwork_graph::{NodeId, Op};
 use meshwork_runtime::{Binding, Device, DeviceId, Value, wait_for_room};
 use smallvec::SmallVec;
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Compiled plans.
@@ -58,7 +62,7 @@ pub(crate) fn evaluate(also: Option<&Arc<Node>>) {
         let donation = collected.donation(&still);
         let plan = collected.plan(&donation, &sites, &still);
         let values = collected.hand_over(&plan, &sites, &still);
-        collected.settle(values, &mut still);
+        collected.settle(&plan, values, &mut still);
     }
     ROOM.set(collected);
 }
@@ -183,13 +187,16 @@ impl Collected {
         let mut guard = plans();
         let Plans { known, compiled, last } = guard.get_or_insert_default();
         let compile = || {
-            let devices = self.devices(still);
+            let of = self.devices(still);
+            let leaves = self.spread_leaves(still);
+            let meshes = sites.meshes.iter().map(|mesh| (mesh.id().0, mesh.grid().clone())).collect();
+            let places = meshwork_graph::passes::Sites { of: &of, meshes: &meshes, leaves: &leaves };
             let target = |number| {
                 let threads = sites.get(DeviceId(number)).num_threads();
                 Box::new(CpuTarget { threads }) as Box<dyn Target>
             };
             let home = sites.home.id().0;
-            let plan = plan(&self.graph(still), &devices, home, donation, &target, &mut |pass, graph| {
+            let plan = plan(&self.graph(still), &places, home, donation, &target, &mut |pass, graph| {
                 inspect::pass(pass, graph);
             });
             plan.programs().for_each(|program| inspect::program(program));
@@ -207,16 +214,32 @@ impl Collected {
         words.extend(donation.iter().map(|&donated| u64::from(donated)));
         for (node, &kept) in self.nodes.iter().zip(&self.kept) {
             match node.operands(still) {
-                None => words.push(node.kind.ty_number),
+                None => {
+                    words.push(node.kind.ty_number);
+                    if let Content::Mesh(spread) = content(node, still) {
+                        words.extend(spread.placements.iter().flat_map(spelled));
+                    }
+                }
                 Some(operands) => {
                     words.extend([node.kind.number, (operands.len() as u64) << 1 | u64::from(kept)]);
                     words.extend(operands.iter().map(|x| x.place() as u64));
                 }
             }
         }
-        if !sites.others.is_empty() {
+        if !sites.others.is_empty() || !sites.meshes.is_empty() {
             words.extend(self.nodes.iter().map(|node| u64::from(site(node, still).map_or(0, |device| device.0))));
         }
+    }
+
+    /// How the leaves on meshes lie.
+    fn spread_leaves(&self, still: &Still) -> HashMap<NodeId, Placements> {
+        let spread = |node: &Arc<Node>| match node.state(still) {
+            State::Ready { content: Content::Mesh(spread), .. } => {
+                Some((NodeId(node.place() as u32), spread.placements.clone()))
+            }
+            _ => None,
+        };
+        self.nodes.iter().filter_map(spread).collect()
     }
 
     /// Where each node is computed, or lies.
@@ -250,25 +273,38 @@ impl Collected {
             !node.is_held()
                 && !outlives[node.place()]
                 && Arc::strong_count(node) == self.uses[node.place()] as usize + 1
-                && matches!(node.state(still), State::Ready { content: Content::Device(value), .. } if value.is_unique())
+                && match node.state(still) {
+                    State::Ready { content: Content::Device(value), .. } => value.is_unique(),
+                    State::Ready { content: Content::Mesh(spread), .. } => {
+                        Arc::strong_count(spread) == 1 && spread.values.iter().all(Value::is_unique)
+                    }
+                    _ => false,
+                }
         };
         self.leaves(still).map(donated).collect()
     }
 
     /// Hands all tasks of a plan over and gives the values of the kept nodes.
     fn hand_over(&self, plan: &Plan, sites: &Sites, still: &Still) -> Vec<Value> {
-        let leaves: SmallVec<[&Content; 32]> = self.leaves(still).map(|leaf| content(leaf, still)).collect();
+        let mut leaves: SmallVec<[Leaf; 32]> = SmallVec::new();
+        for leaf in self.leaves(still) {
+            match content(leaf, still) {
+                Content::Device(value) => leaves.push(Leaf::Value(value)),
+                Content::Mesh(spread) => leaves.extend(spread.values.iter().map(Leaf::Value)),
+                Content::Scalar(bytes) => leaves.push(Leaf::Scalar(*bytes)),
+            }
+        }
         let mut made: SmallVec<[Option<Value>; 32]> = SmallVec::from_elem(None, plan.values - leaves.len());
         for task in &plan.tasks {
             let value = |id: usize| match leaves.get(id) {
-                Some(Content::Device(value)) => Some(value),
-                Some(Content::Scalar(_)) => None,
+                Some(Leaf::Value(value)) => Some(*value),
+                Some(Leaf::Scalar(_)) => None,
                 None => made[id - leaves.len()].as_ref(),
             };
             match task {
                 Task::Run { device, program, inputs, outputs } => {
                     let binding = |&id: &usize| match leaves.get(id) {
-                        Some(Content::Scalar(bytes)) => Binding::Scalar(u64::from_ne_bytes(*bytes)),
+                        Some(Leaf::Scalar(bytes)) => Binding::Scalar(u64::from_ne_bytes(*bytes)),
                         _ => Binding::from(value(id).expect(ORDERED)),
                     };
                     let bindings = inputs.iter().map(binding).collect();
@@ -286,34 +322,59 @@ impl Collected {
         }
         sites.all().for_each(|(device, _)| device.end_of_hand_over());
         let output = |&id: &usize| match leaves.get(id) {
-            Some(Content::Device(value)) => value.clone(),
-            Some(Content::Scalar(_)) => unreachable!("numbers are no outputs"),
+            Some(Leaf::Value(value)) => (*value).clone(),
+            Some(Leaf::Scalar(_)) => unreachable!("numbers are no outputs"),
             None => made[id - leaves.len()].clone().expect(ORDERED),
         };
         plan.outputs.iter().map(output).collect()
     }
 
     /// Records that the nodes have been handed over, and lets them go.
-    fn settle(&mut self, values: Vec<Value>, still: &mut Still) {
+    fn settle(&mut self, plan: &Plan, values: Vec<Value>, still: &mut Still) {
         let mut values = values.into_iter();
+        let mut spread = plan.spread.iter();
         for (i, node) in self.nodes.iter().enumerate() {
             if !node.is_pending(still) {
                 continue;
             }
             let old = node.replace(State::Gone, still);
             if self.kept[i] {
-                let value = values.next().expect("one value for every kept node");
+                let content = match spread.next() {
+                    Some(Some(placements)) => {
+                        let mesh = node.device().and_then(mesh).expect("a node on a mesh");
+                        let count = mesh.grid().stored(&node.ty().shape, placements).len();
+                        let values = values.by_ref().take(count).collect();
+                        Content::Mesh(Arc::new(Spread { mesh, placements: placements.clone(), values }))
+                    }
+                    _ => Content::Device(values.next().expect("one value for every kept node")),
+                };
                 let history = match old {
                     State::Pending(inputs) if self.history[i] => inputs,
                     _ => Inputs::new(),
                 };
-                node.replace(State::Ready { content: Content::Device(value), history }, still);
+                node.replace(State::Ready { content, history }, still);
             }
         }
         let_go(self.nodes.drain(..), still);
         self.uses.clear();
         self.kept.clear();
         self.history.clear();
+    }
+}
+
+/// What is bound to an input.
+enum Leaf<'a> {
+    Value(&'a Value),
+    Scalar([u8; 8]),
+}
+
+/// Words that spell a placement.
+fn spelled(placement: &Placement) -> [u64; 2] {
+    match *placement {
+        Placement::Replicated => [0, 0],
+        Placement::Split { dim, unit } => [1 + 4 * dim as u64, unit as u64],
+        Placement::Sharded { dim, unit } => [2 + 4 * dim as u64, unit as u64],
+        Placement::Partial(merge) => [3, merge as u64],
     }
 }
 
@@ -326,14 +387,26 @@ struct Sites {
     threads: usize,
     /// All other devices, with their numbers of threads, in the order in which the nodes name them.
     others: Vec<(Device, usize)>,
+    /// The meshes, whose devices are among these.
+    meshes: Vec<Mesh>,
 }
 
 impl Sites {
     fn of(collected: &Collected, still: &Still) -> Sites {
         let mut ids: SmallVec<[DeviceId; 4]> = SmallVec::new();
-        for id in collected.nodes.iter().filter_map(|node| site(node, still)) {
+        let mut meshes: Vec<Mesh> = Vec::new();
+        let add = |id: DeviceId, ids: &mut SmallVec<[DeviceId; 4]>| {
             if !ids.contains(&id) {
                 ids.push(id);
+            }
+        };
+        for id in collected.nodes.iter().filter_map(|node| site(node, still)) {
+            if !is_mesh(id) {
+                add(id, &mut ids);
+            } else if !meshes.iter().any(|mesh| mesh.id() == id) {
+                let mesh = mesh(id).expect("meshes stay");
+                mesh.devices().iter().for_each(|device| add(device.id(), &mut ids));
+                meshes.push(mesh);
             }
         }
         let home = match ids[..] {
@@ -342,7 +415,7 @@ impl Sites {
         };
         let others = ids.into_iter().filter(|&id| id != home.id()).map(device);
         let others = others.map(|device| (device.clone(), device.num_threads())).collect();
-        Sites { threads: home.num_threads(), home, others }
+        Sites { threads: home.num_threads(), home, others, meshes }
     }
 
     fn all(&self) -> impl Iterator<Item = (&Device, usize)> {
@@ -363,6 +436,7 @@ impl Sites {
 fn site(node: &Node, still: &Still) -> Option<DeviceId> {
     match node.state(still) {
         State::Ready { content: Content::Device(value), .. } => Some(value.device()),
+        State::Ready { content: Content::Mesh(spread), .. } => Some(spread.mesh.id()),
         State::Ready { content: Content::Scalar(_), .. } => None,
         _ => node.device(),
     }

@@ -7,6 +7,7 @@ mod device;
 mod evaluate;
 mod grad;
 mod kind;
+mod mesh;
 mod node;
 mod ops;
 mod part;
@@ -29,6 +30,7 @@ pub(crate) use grad::gradients;
 pub(crate) use node::{Content, Node};
 pub(crate) use part::Part;
 
+use crate::mesh::is_mesh;
 use kind::Kind;
 use meshwork_graph::{DType, Op, Type};
 use smallvec::SmallVec;
@@ -85,6 +87,9 @@ impl Tensor {
     /// At the caller's line, when the operands do not fit.
     #[track_caller]
     pub fn record(op: impl Into<Op>, inputs: &[&Tensor]) -> Tensor {
+        let entered = entered(inputs);
+        let entered: SmallVec<[&Tensor; 3]> = entered.iter().collect();
+        let inputs = if entered.is_empty() { inputs } else { &entered };
         let kinds: SmallVec<[&Kind; 3]> = inputs.iter().map(|t| &*t.node.kind).collect();
         let mut op = op.into();
         if let Some(part) = part::common_part(inputs.iter().map(|t| t.node.part())) {
@@ -196,6 +201,19 @@ impl Tensor {
             evaluate(Some(&self.node));
         }
     }
+}
+
+/// The operands, all on a mesh, where one is on a mesh and another on a device: that one enters as a batch. Empty where
+/// nothing is to be done.
+#[track_caller]
+fn entered(inputs: &[&Tensor]) -> SmallVec<[Tensor; 3]> {
+    let on_mesh = |t: &Tensor| t.node.device().is_some_and(is_mesh);
+    let elsewhere = |t: &Tensor| t.node.device().is_some_and(|id| !is_mesh(id));
+    if inputs.len() < 2 || !inputs.iter().any(|t| on_mesh(t)) || !inputs.iter().any(|t| elsewhere(t)) {
+        return SmallVec::new();
+    }
+    let mesh = inputs.iter().find_map(|t| t.mesh()).expect("an operand on a mesh");
+    inputs.iter().map(|t| if elsewhere(t) { t.entering(&mesh) } else { (*t).clone() }).collect()
 }
 
 /// Checks that the operands that have a device have the same one, which is there.

@@ -1,6 +1,7 @@
 //! Recorded values: the nodes behind tensors.
 
 use super::kind::Kind;
+use super::mesh::Spread;
 use super::part::{PartId, common_part};
 use super::still::{Guarded, Still};
 use meshwork_graph::{Op, Type};
@@ -52,6 +53,8 @@ pub(crate) enum State {
 pub(crate) enum Content {
     /// On the device.
     Device(Value),
+    /// On a mesh.
+    Mesh(Arc<Spread>),
     /// A 0-d input, bound anew in each run.
     Scalar([u8; 8]),
 }
@@ -92,6 +95,7 @@ impl Node {
         let kind = Kind::of(input, &[]).unwrap_or_else(|e| unreachable!("an input has any type: {e}"));
         let device = match &content {
             Content::Device(value) => Some(value.device()),
+            Content::Mesh(spread) => Some(spread.mesh.id()),
             Content::Scalar(_) => None,
         };
         let place = Place { device, part: None };

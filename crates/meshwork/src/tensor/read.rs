@@ -3,10 +3,11 @@
 use super::Tensor;
 use super::convert::Element;
 use super::evaluate::GONE;
+use super::mesh::gather;
 use super::node::{Content, State};
 use super::still::hold_still;
 use meshwork_graph::DType;
-use meshwork_runtime::trace;
+use meshwork_runtime::{Value, trace};
 use std::fmt;
 
 impl Tensor {
@@ -23,17 +24,25 @@ impl Tensor {
         };
         match content {
             Content::Scalar(bytes) => bytes[..self.dtype().size()].to_vec(),
-            Content::Device(value) => {
-                let wait = trace::wait(|| format!("the value of {}", self.ty()));
-                let outcome = value.ready().wait();
-                drop(wait);
-                if let Err(e) = outcome {
-                    panic!("{e}");
-                }
-                // SAFETY: the event is complete, and buffers that a tensor holds are never overwritten.
-                unsafe { value.buffer().contents() }.to_vec()
+            Content::Device(value) => self.contents(&value),
+            Content::Mesh(spread) => {
+                let parts: Vec<Vec<u8>> = spread.values.iter().map(|value| self.contents(value)).collect();
+                gather(&spread, &self.ty().shape, self.dtype().size(), &parts)
             }
         }
+    }
+
+    /// Waits for a value of the tensor, or a part of it.
+    #[track_caller]
+    fn contents(&self, value: &Value) -> Vec<u8> {
+        let wait = trace::wait(|| format!("the value of {}", self.ty()));
+        let outcome = value.ready().wait();
+        drop(wait);
+        if let Err(e) = outcome {
+            panic!("{e}");
+        }
+        // SAFETY: the event is complete, and buffers that a tensor holds are never overwritten.
+        unsafe { value.buffer().contents() }.to_vec()
     }
 
     /// The elements in row-major order. Runs what is pending and waits.

@@ -1,0 +1,358 @@
+//! Writes every node once for each rank, on the part that the rank has.
+
+use super::choose::{Choice, Way};
+use super::exchange::Exchange;
+use super::{Sites, Split, enters, replicated};
+use crate::batch::sub_trees;
+use crate::canonical::{Blocking, Blocks};
+use crate::dtype::DType;
+use crate::graph::{Graph, Node, NodeId, Operands};
+use crate::mesh::{Mesh, Placement, Placements};
+use crate::op::Op;
+use crate::ops::{Element, Input};
+use crate::region::Region;
+use crate::rule::{Factor, Kind};
+use crate::shape::Type;
+use smallvec::{SmallVec, smallvec};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Where the value of a node of the old graph is.
+#[derive(Clone)]
+pub(super) enum Held<'a> {
+    /// Nowhere: it is computed wherever it is needed.
+    Anywhere,
+    /// A number that every device has.
+    Number(NodeId),
+    /// On one device.
+    On(NodeId),
+    /// On the ranks of a mesh.
+    Spread(Rc<Spread<'a>>),
+}
+
+/// A value on a mesh.
+pub(super) struct Spread<'a> {
+    pub mesh: &'a Mesh,
+    pub placements: Placements,
+    /// What each rank has.
+    pub parts: Vec<Part>,
+}
+
+/// What a rank has of a value.
+#[derive(Clone)]
+pub(super) struct Part {
+    pub region: Region,
+    /// The value; of a partial one, what the rank has of the sum. Nothing where the rank has nothing to do.
+    pub roots: SmallVec<[Root; 1]>,
+}
+
+/// The sum of a run of blocks that are the leaves of one sub-tree; 0..1 for a whole value.
+#[derive(Clone)]
+pub(super) struct Root {
+    pub blocks: Range<usize>,
+    pub node: NodeId,
+}
+
+impl Part {
+    pub fn whole(region: Region, node: NodeId) -> Part {
+        Part { region, roots: smallvec![Root { blocks: 0..1, node }] }
+    }
+}
+
+pub(super) struct Emitter<'a> {
+    pub graph: &'a Graph,
+    pub sites: &'a Sites<'a>,
+    pub choices: &'a [Option<Choice>],
+    pub new: Graph,
+    pub devices: Vec<Option<u32>>,
+    /// The value of each old node so far.
+    pub held: Vec<Held<'a>>,
+    /// Values of old nodes that a device has, merged, with their regions.
+    pub there: HashMap<(NodeId, u32), Vec<(Region, NodeId)>>,
+    pub converted: HashMap<(NodeId, Placements), Rc<Spread<'a>>>,
+    pub known: HashMap<(Node, Option<u32>), NodeId>,
+    pub exchanges: Vec<Exchange>,
+    /// Bytes that have moved between devices.
+    pub moved: usize,
+    /// The node whose operands are being brought to it.
+    pub user: Option<NodeId>,
+}
+
+impl<'a> Emitter<'a> {
+    pub fn new(graph: &'a Graph, sites: &'a Sites<'a>, choices: &'a [Option<Choice>]) -> Self {
+        Emitter {
+            graph,
+            sites,
+            choices,
+            new: Graph::new(),
+            devices: Vec::new(),
+            held: Vec::with_capacity(graph.nodes.len()),
+            there: HashMap::new(),
+            converted: HashMap::new(),
+            known: HashMap::new(),
+            exchanges: Vec::new(),
+            moved: 0,
+            user: None,
+        }
+    }
+
+    /// Writes the next node of the old graph.
+    pub fn node(&mut self, id: NodeId) {
+        self.user = Some(id);
+        let node = self.graph.node(id);
+        let held = match (&node.op, self.sites.mesh(id)) {
+            (Op::Input(_), Some(mesh)) => self.leaf(id, mesh),
+            (Op::Input(_), None) => {
+                let new = self.input(node.ty.clone(), self.sites.of[id.index()]);
+                if self.sites.of[id.index()].is_none() { Held::Number(new) } else { Held::On(new) }
+            }
+            (Op::ToDevice(_), Some(_)) => self.held[node.inputs[0].index()].clone(),
+            (Op::Place(place), Some(mesh)) => Held::Spread(self.convert(node.inputs[0], mesh, &place.placements)),
+            (_, Some(mesh)) => self.on_mesh(id, mesh),
+            (_, None) => match self.sites.of[id.index()] {
+                None => Held::Anywhere,
+                Some(device) => self.on_device(id, device),
+            },
+        };
+        self.held.push(held);
+    }
+
+    pub fn finish(mut self) -> Split {
+        self.user = None;
+        let mut outputs = Vec::new();
+        for &id in &self.graph.outputs {
+            let Some(mesh) = self.sites.mesh(id) else {
+                let node = match &self.held[id.index()] {
+                    Held::On(node) | Held::Number(node) => *node,
+                    _ => self.anywhere(id, &Region::whole(&self.graph.ty(id).shape)),
+                };
+                self.new.outputs.push(node);
+                outputs.push(None);
+                continue;
+            };
+            let placements = match &self.held[id.index()] {
+                Held::Spread(spread) if spread.mesh == mesh => {
+                    let merged = |p: &Placement| if p.is_partial() { Placement::Replicated } else { *p };
+                    spread.placements.iter().map(merged).collect()
+                }
+                _ => replicated(mesh),
+            };
+            let spread = self.convert(id, mesh, &placements);
+            for rank in mesh.stored(&self.graph.ty(id).shape, &placements) {
+                self.new.outputs.push(spread.parts[rank].roots[0].node);
+            }
+            outputs.push(Some(placements));
+        }
+        Split { graph: self.new, devices: self.devices, outputs, exchanges: self.exchanges }
+    }
+
+    /// Adds a node on a device, unless it is there already.
+    pub fn add(&mut self, op: impl Into<Op>, inputs: &[NodeId], device: Option<u32>) -> NodeId {
+        let op = op.into();
+        let types: SmallVec<[&Type; 3]> = inputs.iter().map(|&x| self.new.ty(x)).collect();
+        let ty = op.operation().infer(&types).unwrap_or_else(|e| panic!("illegal node of a rank: {e}"));
+        drop(types);
+        let node = Node { op, inputs: Operands::from_slice(inputs), ty };
+        if let Some(&same) = self.known.get(&(node.clone(), device)) {
+            return same;
+        }
+        let id = self.push(node.clone(), device);
+        self.known.insert((node, device), id);
+        id
+    }
+
+    fn push(&mut self, node: Node, device: Option<u32>) -> NodeId {
+        self.new.nodes.push(node);
+        self.devices.push(device);
+        NodeId(self.new.nodes.len() as u32 - 1)
+    }
+
+    fn input(&mut self, ty: Type, device: Option<u32>) -> NodeId {
+        self.push(Node { op: Input { ty: ty.clone() }.into(), inputs: Operands::new(), ty }, device)
+    }
+
+    /// An input on a mesh: one for each part that is stored.
+    fn leaf(&mut self, id: NodeId, mesh: &'a Mesh) -> Held<'a> {
+        let ty = self.graph.ty(id).clone();
+        let placements = self.sites.leaves[&id].clone();
+        let stored: Vec<(u32, Region, NodeId)> = mesh
+            .stored(&ty.shape, &placements)
+            .into_iter()
+            .map(|rank| {
+                let region = mesh.region(rank, &ty.shape, &placements);
+                let device = mesh.devices[rank];
+                let node = self.input(Type { dtype: ty.dtype, shape: region.shape() }, Some(device));
+                self.there.entry((id, device)).or_default().push((region.clone(), node));
+                (device, region, node)
+            })
+            .collect();
+        let part = |rank: usize| {
+            let region = mesh.region(rank, &ty.shape, &placements);
+            let found = stored.iter().find(|(device, other, _)| *device == mesh.devices[rank] && *other == region);
+            match found {
+                Some(&(_, _, node)) => Part::whole(region, node),
+                None => Part { region, roots: SmallVec::new() },
+            }
+        };
+        let parts = (0..mesh.size()).map(part).collect();
+        Held::Spread(Rc::new(Spread { mesh, placements, parts }))
+    }
+
+    fn on_device(&mut self, id: NodeId, device: u32) -> Held<'a> {
+        let node = self.graph.node(id);
+        if enters(self.graph, id) {
+            return Held::On(self.fetch_whole(node.inputs[0], device));
+        }
+        let inputs: Operands = node.inputs.iter().map(|&x| self.fetch_whole(x, device)).collect();
+        Held::On(self.add(node.op.clone(), &inputs, Some(device)))
+    }
+
+    fn fetch_whole(&mut self, x: NodeId, device: u32) -> NodeId {
+        let before = self.moved;
+        let node = self.fetch(x, &Region::whole(&self.graph.ty(x).shape), device);
+        self.note_gathering(x, before);
+        node
+    }
+
+    /// A region of a value that is computed wherever it is needed.
+    pub fn anywhere(&mut self, id: NodeId, region: &Region) -> NodeId {
+        let node = self.graph.node(id);
+        if let Held::Number(number) = self.held[id.index()] {
+            return number;
+        }
+        if let Some(operands) = self.operands_of(node, region) {
+            let inputs: Operands = node.inputs.iter().zip(&operands).map(|(&x, r)| self.anywhere(x, r)).collect();
+            return self.add(node.op.of_region(&node.ty.shape, region), &inputs, None);
+        }
+        let whole = Region::whole(&node.ty.shape);
+        let inputs: Operands =
+            node.inputs.iter().map(|&x| self.anywhere(x, &Region::whole(&self.graph.ty(x).shape))).collect();
+        let value = self.add(node.op.clone(), &inputs, None);
+        self.slice(value, &whole, region)
+    }
+
+    /// The regions of the operands that a region of a node's value is computed from, if its rule allows that.
+    fn operands_of(&self, node: &Node, region: &Region) -> Option<Vec<Region>> {
+        let types: SmallVec<[&Type; 3]> = node.inputs.iter().map(|&x| self.graph.ty(x)).collect();
+        let rule = node.op.operation().rule(&types, &node.ty);
+        let mut operands: Vec<Region> = types.iter().map(|ty| Region::whole(&ty.shape)).collect();
+        for dim in (0..node.ty.shape.rank()).filter(|&d| region.sizes[d] != node.ty.shape[d]) {
+            let factor = rule.factors.iter().find(|f| f.kind == Kind::Mapped && f.output == Some(dim))?;
+            let size = factor.size(&types, &node.ty);
+            let step = Factor::step(size, node.ty.shape[dim]);
+            let range = region.range(dim);
+            if !range.start.is_multiple_of(step) || !range.end.is_multiple_of(step) {
+                return None;
+            }
+            let range = range.start / step..range.end / step;
+            for (i, d) in factor.inputs.iter().enumerate() {
+                if let Some(d) = *d {
+                    let step = Factor::step(size, types[i].shape[d]);
+                    operands[i].set(d, range.start * step..range.end * step);
+                }
+            }
+        }
+        Some(operands)
+    }
+
+    fn on_mesh(&mut self, id: NodeId, mesh: &'a Mesh) -> Held<'a> {
+        let choice = self.choices[id.index()].as_ref().expect("a node on a mesh");
+        let node = self.graph.node(id);
+        let operands: Vec<Rc<Spread<'a>>> =
+            node.inputs.iter().zip(&choice.operands).map(|(&x, lies)| self.convert(x, mesh, lies)).collect();
+        let parts = (0..mesh.size()).map(|rank| self.part(id, choice, mesh, &operands, rank)).collect();
+        Held::Spread(Rc::new(Spread { mesh, placements: choice.placements.clone(), parts }))
+    }
+
+    /// What a rank computes of a node.
+    fn part(&mut self, id: NodeId, choice: &Choice, mesh: &Mesh, operands: &[Rc<Spread>], rank: usize) -> Part {
+        let node = self.graph.node(id);
+        let device = Some(mesh.devices[rank]);
+        let region = mesh.region(rank, &node.ty.shape, &choice.placements);
+        let types: SmallVec<[&Type; 3]> = node.inputs.iter().map(|&x| self.graph.ty(x)).collect();
+        let cut: SmallVec<[usize; 3]> = choice
+            .ways
+            .iter()
+            .filter_map(|way| if let Way::Factor { factor, .. } = way { Some(*factor) } else { None })
+            .collect();
+        let ranges = |factor: usize| {
+            let size = choice.rule.factors[factor].size(&types, &node.ty);
+            let cuts = |axis: usize| match choice.ways[axis] {
+                Way::Factor { factor: other, unit } if other == factor => Some(unit),
+                _ => None,
+            };
+            mesh.range(rank, size, cuts)
+        };
+        let is_idle = cut.iter().any(|&factor| ranges(factor).is_empty())
+            || operands.iter().any(|operand| operand.parts[rank].roots.is_empty());
+        if is_idle {
+            return Part { region, roots: SmallVec::new() };
+        }
+        let op = node.op.of_region(&node.ty.shape, &region);
+        if choice.ways.iter().any(|way| matches!(way, Way::Partial(_))) {
+            let roots = operands[0].parts[rank].roots.iter();
+            let roots = roots.map(|Root { blocks, node }| (blocks.clone(), *node)).collect::<Vec<_>>();
+            let mut through = |(blocks, x)| Root { blocks, node: self.add(op.clone(), &[x], device) };
+            return Part { region, roots: roots.into_iter().map(&mut through).collect() };
+        }
+        let inputs: Operands = operands.iter().map(|operand| operand.parts[rank].roots[0].node).collect();
+        let merged = cut.iter().copied().find(|&factor| choice.rule.factors[factor].output.is_none());
+        let Some(merged) = merged else {
+            let new = if self.gives(&op, &inputs, &region) {
+                self.add(op, &inputs, device)
+            } else {
+                let whole = self.add(node.op.clone(), &inputs, device);
+                self.slice(whole, &Region::whole(&node.ty.shape), &region)
+            };
+            return Part::whole(region, new);
+        };
+        let factor = &choice.rule.factors[merged];
+        let size = factor.size(&types, &node.ty);
+        let range = ranges(merged);
+        if factor.kind != Kind::Sum {
+            let node = self.add(op, &inputs, device);
+            return Part { region, roots: smallvec![Root { blocks: range, node }] };
+        }
+        let unit = factor.granularity.unwrap_or(1);
+        let blocks = Blocks { outer: size, inner: 1, unit };
+        let mut roots = SmallVec::new();
+        for run in sub_trees(&blocks, range.start / unit..range.end.div_ceil(unit)) {
+            let narrowed = inputs.iter().enumerate().map(|(i, &x)| {
+                let x = match factor.inputs.get(i).copied().flatten() {
+                    Some(dim) => {
+                        let step = Factor::step(size, types[i].shape[dim]);
+                        let whole = Region::whole(&self.new.ty(x).shape);
+                        let mut part = whole.clone();
+                        part.set(dim, (run.start - range.start) * step..(run.end - range.start) * step);
+                        self.slice(x, &whole, &part)
+                    }
+                    None => x,
+                };
+                self.wide(x)
+            });
+            let inputs: Operands = narrowed.collect();
+            let mut op = op.clone();
+            if let Some(blocking) = op.blocking_mut() {
+                *blocking = Blocking::Every(unit);
+            }
+            let node = self.add(op, &inputs, device);
+            roots.push(Root { blocks: run.start / unit..run.end.div_ceil(unit), node });
+        }
+        Part { region, roots }
+    }
+
+    /// Whether the operation gives a value of the region's shape: it can be computed for a region alone.
+    fn gives(&self, op: &Op, inputs: &[NodeId], region: &Region) -> bool {
+        let types: SmallVec<[&Type; 3]> = inputs.iter().map(|&x| self.new.ty(x)).collect();
+        op.operation().infer(&types).is_ok_and(|ty| ty.shape == region.shape())
+    }
+
+    /// A summand in the type in which sums are accumulated: they are rounded once, when all parts are added.
+    fn wide(&mut self, x: NodeId) -> NodeId {
+        match self.new.ty(x).dtype {
+            DType::F16 | DType::BF16 => self.add(Element::Cast(DType::F32), &[x], self.devices[x.index()]),
+            _ => x,
+        }
+    }
+}
