@@ -17,9 +17,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod plan;
 mod registry;
 
 pub use meshwork_graph::mesh::{Merge, Placement};
+pub use plan::{Plan, PlanError, Rule, Zero};
 
 pub(crate) use registry::{is_mesh, mesh};
 

@@ -2,7 +2,7 @@
 
 use super::{Leaf, Module, Visitor};
 use crate::DType;
-use crate::tensor::{Tensor, with_default_device};
+use crate::tensor::{Lying, Tensor, no_grad, with_default_device};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -17,6 +17,7 @@ struct Inner {
     dtype: DType,
     initial: Vec<u8>,
     value: Mutex<Tensor>,
+    lying: Mutex<Option<Lying>>,
 }
 
 impl Buffer {
@@ -24,7 +25,13 @@ impl Buffer {
     pub fn new(value: &Tensor) -> Buffer {
         let initial = value.to_bytes();
         let own = with_default_device(&value.device(), || Tensor::from_bytes(&initial, value.dtype(), value.shape()));
-        let inner = Inner { shape: value.shape().to_vec(), dtype: value.dtype(), initial, value: Mutex::new(own) };
+        let inner = Inner {
+            shape: value.shape().to_vec(),
+            dtype: value.dtype(),
+            initial,
+            value: Mutex::new(own),
+            lying: Mutex::new(None),
+        };
         Buffer { inner: Arc::new(inner) }
     }
 
@@ -56,14 +63,28 @@ impl Buffer {
             value.dtype(),
             value.shape()
         );
+        let value = match self.lying() {
+            Some(lying) => no_grad(|| value.place(&lying.mesh, &lying.value)),
+            None => value,
+        };
         *self.lock() = value.into_leaf(false);
+    }
+
+    fn lying(&self) -> Option<Lying> {
+        self.inner.lying.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    /// Brings it to a mesh, where its values stay as this says; or no longer.
+    pub(crate) fn lie(&self, lying: Option<Lying>) {
+        let value = self.value();
+        *self.inner.lying.lock().unwrap_or_else(|e| e.into_inner()) = lying;
+        self.set(value);
     }
 
     /// Goes back to the first value.
     pub fn reset(&self) {
         let initial = || Tensor::from_bytes(&self.inner.initial, self.dtype(), self.shape());
-        let mut value = self.lock();
-        *value = with_default_device(&value.device(), initial);
+        self.set(with_default_device(&self.value().device(), initial));
     }
 
     pub(crate) fn address(&self) -> usize {

@@ -66,6 +66,7 @@ pub use pool::{
 };
 pub use sequential::Sequential;
 pub use site::RandomSite;
+pub(crate) use state::nearest;
 pub use state::{StateError, Wrong};
 pub use visitor::{Leaf, Visitor};
 

@@ -2,6 +2,7 @@
 
 use super::{Buffer, Leaf, Parameter, StateError, Visitor, state};
 use crate::Device;
+use crate::mesh::{Mesh, Plan};
 use crate::optim::Gradients;
 use crate::tensor::{self, Tensor, evaluate, no_grad};
 use rustc_hash::FxHashSet;
@@ -95,11 +96,23 @@ pub trait Module {
     fn to(&self, device: &Device) {
         let mut seen = FxHashSet::default();
         self.visit(&mut Visitor::new(&mut |_, leaf| match leaf {
-            Leaf::Parameter(p) if seen.insert(p.address()) => p.set(no_grad(|| p.value().to(device))),
-            Leaf::Buffer(b) if seen.insert(b.address()) => b.set(no_grad(|| b.value().to(device))),
+            Leaf::Parameter(p) if seen.insert(p.address()) => {
+                p.lie(None);
+                p.set(no_grad(|| p.value().to(device)));
+            }
+            Leaf::Buffer(b) if seen.insert(b.address()) => {
+                b.lie(None);
+                b.set(no_grad(|| b.value().to(device)));
+            }
             _ => {}
         }));
         evaluate(None);
+    }
+
+    /// Trains the model on all devices of a mesh, with every parameter on each of them and parts of each batch: what
+    /// PyTorch calls `DataParallel`. For anything else make a [`Plan`](crate::mesh::Plan). Make the optimizer afterwards.
+    fn on(&self, mesh: &Mesh) {
+        Plan::default().apply(self, mesh).unwrap_or_else(|e| unreachable!("a plan without places: {e}"));
     }
 
     /// The values of all parameters and buffers under PyTorch's names, in the order of the fields. What several

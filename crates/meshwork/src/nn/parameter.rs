@@ -2,7 +2,7 @@
 
 use super::{Init, Leaf, Module, RandomSite, Visitor};
 use crate::DType;
-use crate::tensor::{Tensor, no_grad, with_default_device};
+use crate::tensor::{Lying, Tensor, no_grad, with_default_device};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -24,6 +24,7 @@ struct Inner {
     trained: AtomicBool,
     /// A leaf for gradients; the same one between two calls of `set`.
     value: Mutex<Option<Tensor>>,
+    lying: Mutex<Option<Lying>>,
 }
 
 impl Parameter {
@@ -47,6 +48,7 @@ impl Parameter {
             site: RandomSite::new("parameter"),
             trained: AtomicBool::new(true),
             value: Mutex::new(None),
+            lying: Mutex::new(None),
         };
         Parameter { inner: Arc::new(inner) }
     }
@@ -90,7 +92,31 @@ impl Parameter {
             value.dtype(),
             value.shape()
         );
+        let value = match self.lying() {
+            Some(lying) => no_grad(|| value.place(&lying.mesh, &lying.value)),
+            None => value,
+        };
         *self.lock() = Some(value.into_leaf(self.requires_grad()));
+    }
+
+    /// How the parameter lies on a mesh, if it is on one.
+    pub(crate) fn lying(&self) -> Option<Lying> {
+        self.inner.lying.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    /// Brings it to a mesh, where its values stay as this says; or no longer.
+    pub(crate) fn lie(&self, lying: Option<Lying>) {
+        let value = self.value();
+        *self.inner.lying.lock().unwrap_or_else(|e| e.into_inner()) = lying;
+        self.set(value);
+    }
+
+    /// Something that is kept for every element of the parameter, where it belongs.
+    pub(crate) fn state_beside(&self, state: Tensor) -> Tensor {
+        match self.lying() {
+            Some(lying) => no_grad(|| state.place(&lying.mesh, &lying.state)),
+            None => state,
+        }
     }
 
     /// Whether [`Module::gradients`] asks for its gradient. True at first.
@@ -117,7 +143,7 @@ impl Parameter {
             Some(value) => with_default_device(&value.device(), || self.initial()),
             None => self.initial(),
         };
-        *self.lock() = Some(initial);
+        self.set(initial);
     }
 
     /// The value if there is one already.

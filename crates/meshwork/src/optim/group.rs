@@ -74,5 +74,5 @@ impl<R: Rule> Group<R> {
 fn filled(parameter: &Parameter, value: f64) -> Tensor {
     let element = Tensor::scalar(value, parameter.dtype()).to_bytes();
     let values = || Tensor::from_bytes(&element.repeat(parameter.numel()), parameter.dtype(), parameter.shape());
-    with_default_device(&parameter.value().device(), values)
+    parameter.state_beside(with_default_device(&parameter.value().device(), values))
 }

@@ -38,7 +38,7 @@ impl<R: Rule> Stepper<R> {
             }
         }
         // Initial values are computed now, so that the first step is the same program as all others.
-        let held: Vec<_> = groups.iter().flat_map(|g| &g.members).map(|m| m.parameter.value()).collect();
+        let held: Vec<_> = groups.iter().flat_map(|g| &g.members).map(|m| (m.parameter.value(), &m.slots)).collect();
         evaluate(None);
         drop(held);
         Stepper { groups, steps: 0 }
@@ -66,6 +66,7 @@ impl<R: Rule> Group<R> {
             let numbers = numbers.of(*steps, parameter.dtype());
             let updated = self.options.update(numbers, &parameter.value(), &gradient, slots);
             parameter.set(updated);
+            slots.iter_mut().for_each(|slot| *slot = parameter.state_beside(slot.clone()));
         }
     }
 }
@@ -123,7 +124,8 @@ impl<R: Rule> Optimizer for Stepper<R> {
                 member.steps = counts[&member.name];
                 for (slot, value) in slots.iter().zip(&mut member.slots) {
                     let saved = tensors.remove(&format!("{}.{}", slot.name, member.name));
-                    *value = saved.expect("the state was checked").into_leaf(false);
+                    let saved = saved.expect("the state was checked");
+                    *value = member.parameter.state_beside(saved).into_leaf(false);
                 }
             }
         }

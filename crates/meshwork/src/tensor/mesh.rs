@@ -10,6 +10,15 @@ use meshwork_graph::mesh::Placements;
 use meshwork_graph::ops::{Place, Reshape, ToDevice};
 use meshwork_runtime::Value;
 
+/// How a parameter or buffer lies on a mesh, whatever is computed.
+#[derive(Clone)]
+pub(crate) struct Lying {
+    pub mesh: Mesh,
+    pub value: Placements,
+    /// What optimizers keep for it.
+    pub state: Placements,
+}
+
 /// A value on a mesh.
 #[derive(Clone)]
 pub(crate) struct Spread {

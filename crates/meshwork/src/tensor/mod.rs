@@ -27,6 +27,7 @@ pub use ops::*;
 pub(crate) use create::positions;
 pub(crate) use evaluate::evaluate;
 pub(crate) use grad::gradients;
+pub(crate) use mesh::Lying;
 pub(crate) use node::{Content, Node};
 pub(crate) use part::Part;
 

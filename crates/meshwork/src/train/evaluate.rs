@@ -2,6 +2,7 @@
 
 use super::TrainError;
 use super::trainer::{inputs, labels};
+use crate::mesh::Mesh;
 use crate::nn::Layer;
 use crate::tensor::no_grad;
 use crate::{DType, Tensor};
@@ -12,11 +13,17 @@ use std::sync::Arc;
 /// Batches handed over to the device before the result of the first one is read.
 const AHEAD: usize = 2;
 
-/// Part of a dataset that a model classifies correctly, 0 to 1. The model is in training afterwards.
+/// Part of a dataset that a model classifies correctly, 0 to 1; `mesh` is the one that the model is on. The model is in
+/// training afterwards.
 ///
 /// # Errors
 /// Samples that cannot be read.
-pub fn evaluate(model: &impl Layer, data: &Arc<dyn Dataset>, batch_size: usize) -> Result<f64, TrainError> {
+pub fn evaluate(
+    model: &impl Layer,
+    data: &Arc<dyn Dataset>,
+    batch_size: usize,
+    mesh: Option<&Mesh>,
+) -> Result<f64, TrainError> {
     let options = LoaderOptions { batch_size, epochs: Some(1), ..LoaderOptions::default() };
     let loader = Loader::new(data.clone(), options)?;
     model.eval();
@@ -25,8 +32,8 @@ pub fn evaluate(model: &impl Layer, data: &Arc<dyn Dataset>, batch_size: usize) 
         let mut correct = 0.0;
         for batch in loader {
             let batch = batch?;
-            let predicted = model.forward(&inputs(&batch)).argmax(1);
-            let hits = predicted.eq(labels(&batch)).to_dtype(DType::I64).sum(..);
+            let predicted = model.forward(&inputs(&batch, mesh)).argmax(1);
+            let hits = predicted.eq(labels(&batch, mesh)).to_dtype(DType::I64).sum(..);
             hits.eval();
             waiting.push_back(hits);
             if waiting.len() > AHEAD {

@@ -2,6 +2,7 @@
 
 use super::TrainError;
 use crate::Tensor;
+use crate::mesh::{Placement, Rule};
 use crate::nn::{Conv2d, Layer, Linear, Module};
 use meshwork_data::{DataPair, Dataset, Field, FieldType};
 
@@ -107,6 +108,19 @@ impl BuiltIn {
             BuiltIn::LeNet => "lenet",
             BuiltIn::Mlp => "mlp",
         }
+    }
+
+    /// Where the parameters are cut along the axis `tensor`: layers by their outputs and by their inputs in turn, so that
+    /// what one leaves is what the next one takes (Shoeybi et al., 2019).
+    pub fn tensor_plan(self) -> Vec<Rule> {
+        let (column, row): (&[&str], &[&str]) = match self {
+            BuiltIn::LeNet => {
+                (&["conv1.weight", "conv1.bias", "fc1.weight", "fc1.bias"], &["conv2.weight", "fc2.weight"])
+            }
+            BuiltIn::Mlp => (&["fc1.weight", "fc1.bias"], &["fc2.weight"]),
+        };
+        let cut = |dim: usize| move |name: &&str| Rule::new(name, [("tensor", Placement::split(dim))]);
+        column.iter().map(cut(0)).chain(row.iter().map(cut(1))).collect()
     }
 
     /// The model of a name.

@@ -1,6 +1,7 @@
 //! What a training run does, apart from model, optimizer, schedule and data.
 
 use crate::checkpoint::Folder;
+use crate::mesh::Mesh;
 use meshwork_data::Order;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ pub struct TrainSettings {
     pub saving: Option<Saving>,
     /// Samples of a batch of the test set. Does not change the result. Default 256.
     pub test_batch_size: usize,
+    /// The mesh that the model is on, if it is on one: batches are split over it. Does not change the result.
+    pub mesh: Option<Mesh>,
     /// The run finishes its step and ends when somebody sets this.
     pub stop: Arc<AtomicBool>,
     /// Text kept in checkpoints, for whoever resumes.
@@ -39,6 +42,7 @@ impl Default for TrainSettings {
             seed: 0,
             saving: None,
             test_batch_size: 256,
+            mesh: None,
             stop: Arc::default(),
             recorded: BTreeMap::new(),
         }

@@ -4,6 +4,7 @@ use super::late::LateLoss;
 use super::{EpochDone, Event, Outcome, Saving, StepDone, TrainError, TrainSettings, evaluate};
 use crate::Tensor;
 use crate::checkpoint::{Checkpoint, CheckpointError, LossSum, TrainingState};
+use crate::mesh::Mesh;
 use crate::nn::Layer;
 use crate::optim::{Optimizer, Schedule};
 use crate::tensor::set_random_step;
@@ -130,8 +131,9 @@ impl<M: Layer> Trainer<M> {
         let lr = self.schedule.lr(self.step);
         self.optimizer.set_lr(lr);
 
-        let logits = self.model.forward(&inputs(batch));
-        let loss = logits.cross_entropy(&labels(batch));
+        let mesh = self.settings.mesh.as_ref();
+        let logits = self.model.forward(&inputs(batch, mesh));
+        let loss = logits.cross_entropy(&labels(batch, mesh));
         let gradients = self.model.gradients(&loss);
         self.optimizer.step(gradients);
 
@@ -146,7 +148,7 @@ impl<M: Layer> Trainer<M> {
     /// # Errors
     /// Samples that cannot be read.
     pub fn evaluate(&self) -> Result<f64, TrainError> {
-        evaluate(&self.model, &self.data.test, self.settings.test_batch_size)
+        evaluate(&self.model, &self.data.test, self.settings.test_batch_size, self.settings.mesh.as_ref())
     }
 
     fn loader(&self) -> Result<Loader, TrainError> {
@@ -203,21 +205,22 @@ impl<M: Layer> Trainer<M> {
 }
 
 /// The first field of a batch.
-pub(super) fn inputs(batch: &Batch) -> Tensor {
-    tensor(batch, &batch.fields()[0].name)
+pub(super) fn inputs(batch: &Batch, mesh: Option<&Mesh>) -> Tensor {
+    tensor(batch, &batch.fields()[0].name, mesh)
 }
 
 /// The field `label`.
-pub(super) fn labels(batch: &Batch) -> Tensor {
-    tensor(batch, "label")
+pub(super) fn labels(batch: &Batch, mesh: Option<&Mesh>) -> Tensor {
+    tensor(batch, "label", mesh)
 }
 
-fn tensor(batch: &Batch, name: &str) -> Tensor {
+fn tensor(batch: &Batch, name: &str, mesh: Option<&Mesh>) -> Tensor {
     let shape = batch.shape(name);
-    match batch.column(name) {
+    let tensor = match batch.column(name) {
         Some(Column::F32(values)) => Tensor::from_slice(values, &shape),
         Some(Column::I64(values)) => Tensor::from_slice(values, &shape),
         Some(Column::U8(values)) => Tensor::from_slice(values, &shape),
         None => unreachable!("the shape of the field was found"),
-    }
+    };
+    mesh.map_or(tensor.clone(), |mesh| tensor.batch_on(mesh))
 }

@@ -223,7 +223,10 @@ impl<'a> Emitter<'a> {
         }
         if let Some(operands) = self.operands_of(node, region) {
             let inputs: Operands = node.inputs.iter().zip(&operands).map(|(&x, r)| self.anywhere(x, r)).collect();
-            return self.add(node.op.of_region(&node.ty.shape, region), &inputs, None);
+            let op = node.op.of_region(&node.ty.shape, region);
+            if self.gives(&op, &inputs, region) {
+                return self.add(op, &inputs, None);
+            }
         }
         let whole = Region::whole(&node.ty.shape);
         let inputs: Operands =
