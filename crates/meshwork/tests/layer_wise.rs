@@ -30,7 +30,7 @@ fn gradients_of(step: u64) -> Vec<Vec<f64>> {
 }
 
 fn gradients(parameters: &[(String, Parameter)], values: &[Vec<f64>]) -> Gradients {
-    let gradient = |p: &Parameter, v: &[f64]| Tensor::from_slice(v, &p.shape()).to_dtype(p.dtype());
+    let gradient = |p: &Parameter, v: &[f64]| Tensor::from_slice(v, p.shape()).to_dtype(p.dtype());
     parameters.iter().zip(values).map(|((_, p), v)| (p.clone(), gradient(p, v))).collect()
 }
 
@@ -208,7 +208,7 @@ fn after_training<R: Rule>(options: R) -> Vec<Vec<u8>> {
         .collect();
     let mut optimizer = Stepper::new(parameters.clone(), options);
     for _ in 0..3 {
-        let gradients = parameters.iter().map(|(_, p)| (p.clone(), numbers.f32s(-1.0, 1.0, &p.shape())));
+        let gradients = parameters.iter().map(|(_, p)| (p.clone(), numbers.f32s(-1.0, 1.0, p.shape())));
         optimizer.step(gradients.collect());
     }
     let state = optimizer.state();
