@@ -3,6 +3,7 @@
 use crate::bench::gemm;
 use crate::bench::parallel::Exercise;
 use crate::devices::Devices;
+use crate::large_batch::LargeBatchArgs;
 use crate::values::*;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -75,10 +76,10 @@ pub struct TrainArgs {
     /// Optimizer [default: adam]
     #[arg(long, value_enum, value_name = "NAME", help_heading = "Optimizer")]
     pub optimizer: Option<OptimizerName>,
-    /// Learning rate [default: adam, adamw 0.003, rmsprop 0.001, adagrad 0.01, sgd 0.1]
+    /// Learning rate [default: adam, adamw 0.003, rmsprop 0.001, adagrad, lamb 0.01, sgd 0.1, lars 1]
     #[arg(long, value_name = "RATE", value_parser = not_negative, help_heading = "Optimizer")]
     pub lr: Option<f64>,
-    /// Momentum (sgd, rmsprop) [default: 0]
+    /// Momentum (sgd, rmsprop, lars) [default: lars 0.9, others 0]
     #[arg(long, value_name = "X", value_parser = part, help_heading = "Optimizer")]
     pub momentum: Option<f64>,
     /// Nesterov's momentum (sgd)
@@ -87,26 +88,26 @@ pub struct TrainArgs {
         help_heading = "Optimizer"
     )]
     pub nesterov: Option<bool>,
-    /// Weight decay [default: adamw 0.01, others 0]
+    /// Weight decay [default: adamw, lamb 0.01, lars 0.0001, others 0]
     #[arg(long, value_name = "X", value_parser = not_negative, help_heading = "Optimizer")]
     pub weight_decay: Option<f64>,
-    /// Decay of the mean of gradients (adam, adamw) [default: 0.9]
+    /// Decay of the mean of gradients (adam, adamw, lamb) [default: 0.9]
     #[arg(long, value_name = "X", value_parser = part, help_heading = "Optimizer")]
     pub beta1: Option<f64>,
-    /// Decay of the mean of squares (adam, adamw) [default: 0.999]
+    /// Decay of the mean of squares (adam, adamw, lamb) [default: 0.999]
     #[arg(long, value_name = "X", value_parser = part, help_heading = "Optimizer")]
     pub beta2: Option<f64>,
     /// Decay of the mean of squares (rmsprop) [default: 0.99]
     #[arg(long, value_name = "X", value_parser = part, help_heading = "Optimizer")]
     pub alpha: Option<f64>,
-    /// Added to denominators (all but sgd) [default: adagrad 1e-10, others 1e-8]
+    /// Added to denominators (all but sgd) [default: adagrad 1e-10, lamb 1e-6, others 1e-8]
     #[arg(long, value_name = "X", value_parser = not_negative, help_heading = "Optimizer")]
     pub eps: Option<f64>,
 
     /// How the learning rate changes [default: constant; cosine where optimizer, rate and length are the default ones]
     #[arg(long, value_enum, value_name = "NAME", help_heading = "Schedule")]
     pub schedule: Option<ScheduleName>,
-    /// Steps in which the rate first rises from 0 (not one-cycle) [default: 0]
+    /// Steps in which the rate first rises from 0, or from --lr to the scaled rate (not one-cycle) [default: 0]
     #[arg(long, value_name = "STEPS", value_parser = whole, help_heading = "Schedule")]
     pub warmup: Option<u64>,
     /// Steps between two changes (step) [default: a third of the run]
@@ -118,6 +119,9 @@ pub struct TrainArgs {
     /// Rate at the end (cosine, linear) [default: 0]
     #[arg(long, value_name = "RATE", value_parser = not_negative, help_heading = "Schedule")]
     pub min_lr: Option<f64>,
+
+    #[command(flatten)]
+    pub large_batch: LargeBatchArgs,
 
     /// Folder for checkpoints; DIR/model.safetensors holds the newest weights
     #[arg(long, value_name = "DIR", value_parser = path, help_heading = "Files")]

@@ -131,7 +131,7 @@ mod tests {
         );
         assert_eq!(
             error("optimizer = \"adma\""),
-            "run.toml, line 1: optimizer: \"adma\" is not known (did you mean adam?); known are sgd, adam, adamw, rmsprop, adagrad"
+            "run.toml, line 1: optimizer: \"adma\" is not known (did you mean adam?); known are sgd, adam, adamw, rmsprop, adagrad, lars, lamb"
         );
         assert_eq!(
             error("order = 1"),

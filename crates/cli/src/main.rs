@@ -7,6 +7,7 @@ mod devices;
 mod explain;
 mod failure;
 mod interrupt;
+mod large_batch;
 mod log;
 mod mistakes;
 mod progress;

@@ -1,17 +1,20 @@
 //! From settings to optimizer and schedule.
 
+use crate::large_batch::LargeBatch;
 use crate::settings::Settings;
 use crate::values::{OptimizerName, ScheduleName};
 use meshwork::nn::Layer;
 use meshwork::optim::{
-    Adagrad, AdagradOptions, Adam, AdamOptions, AdamW, AdamWOptions, Constant, Cosine, Linear, OneCycle, Optimizer,
-    RmsProp, RmsPropOptions, Schedule, Sgd, SgdOptions, Step, WarmUp,
+    Adagrad, AdagradOptions, Adam, AdamOptions, AdamW, AdamWOptions, BatchScaling, Constant, Cosine, Lamb, LambOptions,
+    Lars, LarsOptions, Linear, LrScaling, OneCycle, Optimizer, RmsProp, RmsPropOptions, Schedule, Sgd, SgdOptions,
+    Step, WarmUp,
 };
 
 /// The optimizer of a model's parameters.
 pub fn optimizer(settings: &Settings, model: &dyn Layer) -> Box<dyn Optimizer> {
     let &Settings { lr, momentum, nesterov, weight_decay, alpha, eps, .. } = settings;
     let betas = (settings.beta1, settings.beta2);
+    let &LargeBatch { trust_coefficient, min_trust, max_trust, exclude_vectors, .. } = &settings.large_batch;
     match settings.optimizer {
         OptimizerName::Sgd => {
             Box::new(Sgd::new(model, SgdOptions { lr, momentum, nesterov, weight_decay, ..SgdOptions::default() }))
@@ -25,12 +28,22 @@ pub fn optimizer(settings: &Settings, model: &dyn Layer) -> Box<dyn Optimizer> {
         OptimizerName::Adagrad => {
             Box::new(Adagrad::new(model, AdagradOptions { lr, eps, weight_decay, ..AdagradOptions::default() }))
         }
+        OptimizerName::Lars => Box::new(Lars::new(
+            model,
+            LarsOptions { lr, momentum, weight_decay, trust_coefficient, eps, exclude_vectors },
+        )),
+        OptimizerName::Lamb => {
+            let trust_bounds = (min_trust, max_trust.unwrap_or(f64::INFINITY));
+            Box::new(Lamb::new(model, LambOptions { lr, betas, eps, weight_decay, trust_bounds, exclude_vectors }))
+        }
     }
 }
 
-/// The schedule of a run of so many steps.
-pub fn schedule(settings: &Settings, total_steps: u64) -> Box<dyn Schedule> {
-    let &Settings { lr, warmup, gamma, min_lr, .. } = settings;
+/// The schedule of a run of so many steps, with so many samples in an epoch.
+pub fn schedule(settings: &Settings, samples: u64, total_steps: u64) -> Box<dyn Schedule> {
+    let &Settings { lr, gamma, min_lr, .. } = settings;
+    let has_own_warmup = settings.schedule == ScheduleName::OneCycle;
+    let warmup = if has_own_warmup { 0 } else { settings.warmup_steps(samples) };
     let after_warmup = total_steps.saturating_sub(warmup).max(1);
     let then: Box<dyn Schedule> = match settings.schedule {
         ScheduleName::Constant => Box::new(Constant { lr }),
@@ -43,8 +56,13 @@ pub fn schedule(settings: &Settings, total_steps: u64) -> Box<dyn Schedule> {
             let end_factor = if lr > 0.0 { min_lr / lr } else { 1.0 };
             Box::new(Linear { lr, start_factor: 1.0, end_factor, total_steps: after_warmup })
         }
-        ScheduleName::OneCycle => return Box::new(OneCycle::new(lr, total_steps)),
+        ScheduleName::OneCycle => Box::new(OneCycle::new(lr, total_steps)),
     };
+    let scaling = settings.large_batch.rule();
+    if scaling != LrScaling::None {
+        let (batch, base_batch) = (settings.full_batch(samples), settings.large_batch.base_batch);
+        return Box::new(BatchScaling { scaling, batch, base_batch, warmup, then });
+    }
     match warmup {
         0 => then,
         // The rate of step 0 is one part of the way, so that it is not lost.

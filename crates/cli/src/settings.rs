@@ -2,6 +2,7 @@
 
 use crate::args::{Cli, Command, TrainArgs};
 use crate::failure::Failure;
+use crate::large_batch::LargeBatch;
 use crate::mistakes;
 use crate::values::*;
 use clap::{CommandFactory, FromArgMatches};
@@ -54,23 +55,26 @@ pub struct Settings {
     pub step_size: Option<u64>,
     pub gamma: f64,
     pub min_lr: f64,
+    pub large_batch: LargeBatch,
     pub save_every: Option<u64>,
 }
 
 impl Settings {
     /// Fills in the defaults.
     pub fn complete(args: &TrainArgs) -> Result<Settings, Failure> {
-        use OptimizerName::{Adagrad, Adamw, Rmsprop, Sgd};
+        use OptimizerName::{Adagrad, Adam, Adamw, Lamb, Lars, Rmsprop, Sgd};
         let Some(model) = args.positional_model.or(args.model) else {
             return Err(Failure::mistake("which model? Known are lenet, mlp: meshwork train lenet"));
         };
-        let optimizer = args.optimizer.unwrap_or(OptimizerName::Adam);
+        let optimizer = args.optimizer.unwrap_or(Adam);
         let (lr, weight_decay, eps) = match optimizer {
             Sgd => (0.1, 0.0, 1e-8),
             Adamw => (3e-3, 1e-2, 1e-8),
             Adagrad => (1e-2, 0.0, 1e-10),
             Rmsprop => (1e-3, 0.0, 1e-8),
-            OptimizerName::Adam => (3e-3, 0.0, 1e-8),
+            Adam => (3e-3, 0.0, 1e-8),
+            Lars => (1.0, 1e-4, 1e-8),
+            Lamb => (1e-2, 1e-2, 1e-6),
         };
         let data = args.data.clone().unwrap_or_else(|| DIGITS.to_string());
         let order = args.order.unwrap_or(OrderName::Shuffled);
@@ -94,7 +98,7 @@ impl Settings {
             seed: args.seed.unwrap_or(0),
             optimizer,
             lr: args.lr.unwrap_or(lr),
-            momentum: args.momentum.unwrap_or(0.0),
+            momentum: args.momentum.unwrap_or(if optimizer == Lars { 0.9 } else { 0.0 }),
             nesterov: args.nesterov.unwrap_or(false),
             weight_decay: args.weight_decay.unwrap_or(weight_decay),
             beta1: args.beta1.unwrap_or(0.9),
@@ -106,12 +110,31 @@ impl Settings {
             step_size: args.step_size,
             gamma: args.gamma.unwrap_or(0.1),
             min_lr: args.min_lr.unwrap_or(0.0),
+            large_batch: LargeBatch::complete(&args.large_batch)?,
             save_every: args.save_every,
         };
         if settings.nesterov && settings.momentum == 0.0 && optimizer == Sgd {
             return Err(Failure::mistake("--nesterov needs --momentum above 0, such as 0.9"));
         }
+        if settings.warmup > 0 && settings.large_batch.warmup_epochs > 0 {
+            return Err(Failure::mistake(
+                "--warmup and --warmup-epochs exclude each other: one of them must be 0, or left out",
+            ));
+        }
         Ok(settings)
+    }
+
+    /// Samples of a batch that is not the last one, where an epoch has so many samples.
+    pub fn full_batch(&self, samples: u64) -> u64 {
+        self.batch.min(samples).max(1)
+    }
+
+    /// Steps of the warm-up, where an epoch has so many samples.
+    pub fn warmup_steps(&self, samples: u64) -> u64 {
+        match self.large_batch.warmup_epochs {
+            0 => self.warmup,
+            epochs => epochs.saturating_mul(samples.div_ceil(self.batch)),
+        }
     }
 
     /// The settings as text under the names of their flags, for the checkpoint.
@@ -141,7 +164,8 @@ impl Settings {
             ("min-lr", Some(self.min_lr.to_string())),
             ("save-every", self.save_every.map(|n| n.to_string())),
         ];
-        pairs.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?))).collect()
+        let pairs = pairs.into_iter().chain(self.large_batch.recorded());
+        pairs.filter_map(|(name, value)| Some((name.to_string(), value?))).collect()
     }
 
     /// The settings of a resumed run: those that were saved, then those that were given. Also says what differs.
@@ -186,18 +210,24 @@ impl Settings {
 
 /// Flags that were given and have no effect, in words.
 pub fn without_effect(given: &TrainArgs, settings: &Settings) -> Vec<String> {
-    use OptimizerName::{Adagrad, Adam, Adamw, Rmsprop, Sgd};
+    use OptimizerName::{Adagrad, Adam, Adamw, Lamb, Lars, Rmsprop, Sgd};
     use ScheduleName::{Constant, Cosine, Linear, Step};
+    let large = &given.large_batch;
     let of_optimizer = [
-        ("momentum", given.momentum.is_some(), &[Sgd, Rmsprop][..]),
+        ("momentum", given.momentum.is_some(), &[Sgd, Rmsprop, Lars][..]),
         ("nesterov", given.nesterov.is_some(), &[Sgd]),
-        ("beta1", given.beta1.is_some(), &[Adam, Adamw]),
-        ("beta2", given.beta2.is_some(), &[Adam, Adamw]),
+        ("beta1", given.beta1.is_some(), &[Adam, Adamw, Lamb]),
+        ("beta2", given.beta2.is_some(), &[Adam, Adamw, Lamb]),
         ("alpha", given.alpha.is_some(), &[Rmsprop]),
-        ("eps", given.eps.is_some(), &[Adam, Adamw, Rmsprop, Adagrad]),
+        ("eps", given.eps.is_some(), &[Adam, Adamw, Rmsprop, Adagrad, Lars, Lamb]),
+        ("trust-coefficient", large.trust_coefficient.is_some(), &[Lars]),
+        ("min-trust", large.min_trust.is_some(), &[Lamb]),
+        ("max-trust", large.max_trust.is_some(), &[Lamb]),
+        ("exclude-vectors", large.exclude_vectors.is_some(), &[Lars, Lamb]),
     ];
     let of_schedule = [
         ("warmup", given.warmup.is_some(), &[Constant, Step, Cosine, Linear][..]),
+        ("warmup-epochs", large.warmup_epochs.is_some(), &[Constant, Step, Cosine, Linear]),
         ("step-size", given.step_size.is_some(), &[Step]),
         ("gamma", given.gamma.is_some(), &[Step]),
         ("min-lr", given.min_lr.is_some(), &[Cosine, Linear]),
@@ -211,12 +241,14 @@ pub fn without_effect(given: &TrainArgs, settings: &Settings) -> Vec<String> {
         .filter(|(_, given, of)| *given && !of.contains(&settings.schedule))
         .map(|(name, _, _)| format!("--{name} has no effect with the schedule {}", name_of(settings.schedule)));
     let saving = given.save.is_some() || given.resume.is_some();
-    let files = [
+    let is_scaled = settings.large_batch.scaling != ScalingName::None;
+    let others = [
+        ("base-batch", large.base_batch.is_some() && !is_scaled, "without --lr-scaling"),
         ("save-every", given.save_every.is_some() && !saving, "without --save"),
         ("overwrite", given.overwrite.is_some() && given.save.is_none(), "without --save"),
     ];
-    let files = files.into_iter().filter(|f| f.1).map(|(name, _, why)| format!("--{name} has no effect {why}"));
-    optimizer.chain(schedule).chain(files).collect()
+    let others = others.into_iter().filter(|f| f.1).map(|(name, _, why)| format!("--{name} has no effect {why}"));
+    optimizer.chain(schedule).chain(others).collect()
 }
 
 /// Where a resumed run saves when nothing else is said: beside the checkpoint that it comes from.
@@ -246,6 +278,8 @@ mod tests {
             "lenet",
             "mlp --optimizer sgd --lr 1e-3 --nesterov --momentum 0.9 --steps 7",
             "mlp --schedule step --step-size 9",
+            "lenet --optimizer lars --trust-coefficient 0.02 --exclude-vectors=false --warmup-epochs 5",
+            "lenet --optimizer lamb --min-trust 0.1 --max-trust 10 --lr-scaling sqrt --base-batch 256",
         ] {
             let settings = complete(text);
             let again: Vec<String> =
@@ -269,13 +303,15 @@ mod tests {
 
     #[test]
     fn settings_without_effect_are_named() {
-        let given = parse(&flags("mlp --momentum 0.9 --gamma 2 --save-every 3")).unwrap();
+        let given = parse(&flags("mlp --momentum 0.9 --gamma 2 --save-every 3 --base-batch 8 --max-trust 9")).unwrap();
         let warnings = without_effect(&given, &Settings::complete(&given).unwrap());
         assert_eq!(
             warnings,
             [
                 "--momentum has no effect with the optimizer adam",
+                "--max-trust has no effect with the optimizer adam",
                 "--gamma has no effect with the schedule cosine",
+                "--base-batch has no effect without --lr-scaling",
                 "--save-every has no effect without --save"
             ]
         );

@@ -7,7 +7,7 @@ use crate::progress::{Progress, say};
 use crate::settings::{Settings, parse, run_folder, without_effect};
 use crate::top::View;
 use crate::values::{AugmentName, ModelName, OrderName};
-use crate::{INTERRUPTED, config, interrupt, recipe, tracing};
+use crate::{INTERRUPTED, config, interrupt, large_batch, recipe, tracing};
 use meshwork::checkpoint::{Checkpoint, CheckpointError, Folder, load_module};
 use meshwork::data::{Affine, Augmented, DataPair, Order, open};
 use meshwork::monitor::{About, Monitor, Publisher};
@@ -47,6 +47,8 @@ pub fn run(flags: Box<TrainArgs>, argv: &[String]) -> Result<ExitCode, Failure> 
         data.train = Arc::new(Augmented::new(data.train, Affine::default(), settings.seed));
     }
     let folder = saving_folder(&given, checkpoint.is_some())?;
+    let classes = data.train.num_classes().unwrap_or(BuiltIn::CLASSES);
+    warn(large_batch::warning(&settings, data.train.len() as u64, classes as u64));
     let tracing = given.trace.as_deref().map(tracing::start).transpose()?;
 
     let ended = Run { given, settings, checkpoint, folder, data, model }.train();
@@ -68,10 +70,11 @@ impl Run {
     fn train(self) -> Result<ExitCode, Failure> {
         let model = self.initial_model()?;
         let length = Length { epochs: self.settings.epochs, steps: self.settings.steps };
-        let batches = (self.data.train.len() as u64).div_ceil(self.settings.batch);
+        let samples = self.data.train.len() as u64;
+        let batches = samples.div_ceil(self.settings.batch);
         let total = length.total_steps(batches).unwrap_or(u64::MAX);
         let optimizer = recipe::optimizer(&self.settings, &*model);
-        let schedule = recipe::schedule(&self.settings, total);
+        let schedule = recipe::schedule(&self.settings, samples, total);
         let parameters = model.num_parameters();
         let train_settings = self.train_settings(length);
         let stop = train_settings.stop.clone();
@@ -191,6 +194,9 @@ impl Run {
         ));
         if self.settings.augment == AugmentName::Affine {
             say("training images are turned, scaled, slanted and shifted at random (--augment none: as they are)");
+        }
+        if let Some(text) = large_batch::scaling_in_words(&self.settings, data.train.len() as u64) {
+            say(&text);
         }
         if let Some(checkpoint) = &self.checkpoint {
             let nothing = if done >= total { "; nothing is left to do (more with --epochs or --steps)" } else { "" };

@@ -25,6 +25,10 @@ pub enum OptimizerName {
     Rmsprop,
     /// Adagrad
     Adagrad,
+    /// Momentum with a rate for every layer, for large batches
+    Lars,
+    /// Adam with a rate for every layer, for large batches
+    Lamb,
 }
 
 /// How the learning rate changes.
@@ -40,6 +44,17 @@ pub enum ScheduleName {
     Linear,
     /// Up to --lr, then far below the start
     OneCycle,
+}
+
+/// How the learning rate follows the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ScalingName {
+    /// Not at all
+    None,
+    /// As the batch over --base-batch
+    Linear,
+    /// As the root of the batch over --base-batch
+    Sqrt,
 }
 
 /// The order of the samples.

@@ -31,7 +31,7 @@ fn flags_and_names() {
         ("train lenet --momentum 1", "--momentum: \"1\" is not a number of at least 0 and below 1, such as 0.9"),
         (
             "train lenet --optimizer adma",
-            "--optimizer: \"adma\" is not known (did you mean adam?); known are sgd, adam, adamw, rmsprop, adagrad",
+            "--optimizer: \"adma\" is not known (did you mean adam?); known are sgd, adam, adamw, rmsprop, adagrad, lars, lamb",
         ),
         (
             "train lenet --schedule cosin",
@@ -39,6 +39,18 @@ fn flags_and_names() {
         ),
         ("train lenet --order random", "--order: \"random\" is not known; known are sequential, shuffled"),
         ("train lenet --optimizer sgd --nesterov", "--nesterov needs --momentum above 0, such as 0.9"),
+        (
+            "train lenet --lr-scaling liner",
+            "--lr-scaling: \"liner\" is not known (did you mean linear?); known are none, linear, sqrt",
+        ),
+        ("train lenet --base-batch 0", "--base-batch: \"0\" is not a whole number of at least 1, such as 64"),
+        ("train lenet --warmup-epochs 0.5", "--warmup-epochs: \"0.5\" is not a whole number from 0 to"),
+        ("train lenet --trust-coefficient 0", "--trust-coefficient: \"0\" is not a number above 0, such as 0.001"),
+        ("train lenet --optimizer lamb --min-trust 3 --max-trust 2", "--min-trust 3 is above --max-trust 2"),
+        (
+            "train lenet --warmup 9 --warmup-epochs 1",
+            "--warmup and --warmup-epochs exclude each other: one of them must be 0, or left out",
+        ),
         ("train lenet --threads 5000", "--threads: 5000 threads: a device needs 1 to 1024"),
         ("train lenet --init a --resume b", "--init and --resume exclude each other"),
         ("bench gemm --shape 3x", "--shape: \"3x\" is not sizes such as 256x800x128 (m, k, n) or 64x64x64x64"),

@@ -194,7 +194,7 @@ fn what_cannot_be_watched_is_said() {
 #[test]
 fn a_training_watches_itself_in_lines_where_there_is_no_terminal() {
     let place = Place::new();
-    let ran = run(&place, "train mlp --epochs 2 --batch 300 --top");
+    let ran = run(&place, "train mlp --epochs 2 --batch 90 --top");
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{}", ran.stdout);
     assert!(ran.stdout.lines().any(|line| line.starts_with("step ") && line.contains("cpu:0 busy ")), "{}", ran.stdout);
     assert!(ran.stdout.contains("epoch 2/2  train loss "), "{}", ran.stdout);

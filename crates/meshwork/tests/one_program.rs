@@ -89,6 +89,14 @@ fn others() {
 }
 
 #[test]
+fn layer_wise() {
+    let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
+    let model = model();
+    check(&mut optim::Lars::new(&model, optim::LarsOptions::default()), &model);
+    check(&mut optim::Lamb::new(&model, optim::LambOptions::default()), &model);
+}
+
+#[test]
 fn batch_norm() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let model = Mlp::new(true);

@@ -3,7 +3,7 @@
 mod golden;
 
 use golden::{Case, assert_close, cases};
-use meshwork::optim::{Constant, Cosine, Linear, OneCycle, Schedule, Step, WarmUp};
+use meshwork::optim::{BatchScaling, Constant, Cosine, Linear, LrScaling, OneCycle, Schedule, Step, WarmUp};
 
 fn schedule(case: &Case) -> Box<dyn Schedule> {
     let lr = case.number("lr");
@@ -58,4 +58,30 @@ fn a_finished_cycle_stays_at_its_end() {
     let cycle = OneCycle::new(0.5, 10);
     assert_eq!(cycle.lr(9), cycle.lr(1000));
     assert!(OneCycle::new(1.0, 1).lr(0).is_finite());
+}
+
+#[test]
+fn rates_grow_with_the_batch_or_with_its_root() {
+    let factors = |scaling: LrScaling| [(1024, 256), (100, 400), (256, 256)].map(|(b, base)| scaling.factor(b, base));
+    assert_eq!(factors(LrScaling::Linear), [4.0, 0.25, 1.0]);
+    assert_eq!(factors(LrScaling::Sqrt), [2.0, 0.5, 1.0]);
+    assert_eq!(factors(LrScaling::None), [1.0, 1.0, 1.0]);
+}
+
+#[test]
+fn a_scaled_schedule_warms_up_from_its_own_rate_and_is_scaled_throughout() {
+    let then = Cosine { lr: 0.1, period: 50, eta_min: 0.01 };
+    for (scaling, factor) in [(LrScaling::Linear, 4.0), (LrScaling::Sqrt, 2.0), (LrScaling::None, 1.0)] {
+        let scaled = BatchScaling { scaling, batch: 1024, base_batch: 256, warmup: 10, then };
+        assert_eq!(scaled.lr(0), 0.1);
+        for step in 0..10 {
+            let expected = 0.1 + (factor * 0.1 - 0.1) * step as f64 / 10.0;
+            assert_close("warm-up", &[scaled.lr(step)], &[expected], 1e-15, 1e-12);
+        }
+        for step in 10..80 {
+            assert_eq!(scaled.lr(step), factor * then.lr(step - 10), "{scaling:?}, step {step}");
+        }
+        let at_once = BatchScaling { warmup: 0, ..scaled };
+        assert_eq!(at_once.lr(0), factor * 0.1);
+    }
 }

@@ -1,6 +1,6 @@
 //! Adam, and Adam with decoupled weight decay.
 
-use super::rule::lerp;
+use super::moments::{Moments, SLOTS};
 use super::{Numbers, Rule, Slot, Stepper};
 use crate::tensor::Tensor;
 
@@ -48,49 +48,15 @@ impl Default for AdamWOptions {
     }
 }
 
-/// What both have in common.
-struct Moments {
-    lr: f64,
-    betas: (f64, f64),
-    eps: f64,
-}
-
-const SLOTS: [Slot; 2] = [Slot { name: "exp_avg", initial: 0.0 }, Slot { name: "exp_avg_sq", initial: 0.0 }];
-
-impl Moments {
-    fn update(&self, n: &mut Numbers, p: &Tensor, g: &Tensor, slots: &mut [Tensor]) -> Tensor {
-        let [mean, square] = slots else { unreachable!("two slots") };
-        let (beta1, beta2) = self.betas;
-        *mean = lerp(n, ("1-beta1", "beta1"), mean, g, 1.0 - beta1);
-        *square = &*square * n.get("beta2", beta2) + g * n.get("1-beta2", 1.0 - beta2) * g;
-
-        let step = n.step() as f64;
-        let (correction1, correction2) = (1.0 - libm::pow(beta1, step), 1.0 - libm::pow(beta2, step));
-        let root = square.sqrt() / n.get("root of the correction", correction2.sqrt());
-        let denominator = root + n.get("eps", self.eps);
-        p + &*mean * n.get("-step size", -self.lr / correction1) / denominator
-    }
-
-    #[track_caller]
-    fn check(&self, weight_decay: f64) {
-        assert!(self.lr >= 0.0, "a learning rate is at least 0, not {}", self.lr);
-        let (beta1, beta2) = self.betas;
-        let inside = (0.0..1.0).contains(&beta1) && (0.0..1.0).contains(&beta2);
-        assert!(inside, "betas are in 0..1, not {:?}", self.betas);
-        assert!(self.eps >= 0.0, "eps is at least 0, not {}", self.eps);
-        assert!(weight_decay >= 0.0, "a weight decay is at least 0, not {weight_decay}");
-    }
-}
-
 impl AdamOptions {
     fn moments(&self) -> Moments {
-        Moments { lr: self.lr, betas: self.betas, eps: self.eps }
+        Moments { betas: self.betas, eps: self.eps }
     }
 }
 
 impl AdamWOptions {
     fn moments(&self) -> Moments {
-        Moments { lr: self.lr, betas: self.betas, eps: self.eps }
+        Moments { betas: self.betas, eps: self.eps }
     }
 }
 
@@ -111,15 +77,15 @@ impl Rule for AdamOptions {
 
     fn update(&self, n: &mut Numbers, p: &Tensor, g: &Tensor, slots: &mut [Tensor]) -> Tensor {
         if self.weight_decay == 0.0 {
-            return self.moments().update(n, p, g, slots);
+            return p + self.moments().direction(n, ("-step size", -self.lr), g, slots);
         }
         let g = g + p * n.get("weight decay", self.weight_decay);
-        self.moments().update(n, p, &g, slots)
+        p + self.moments().direction(n, ("-step size", -self.lr), &g, slots)
     }
 
     #[track_caller]
     fn check(&self) {
-        self.moments().check(self.weight_decay);
+        self.moments().check(self.lr, self.weight_decay);
     }
 }
 
@@ -140,11 +106,11 @@ impl Rule for AdamWOptions {
 
     fn update(&self, n: &mut Numbers, p: &Tensor, g: &Tensor, slots: &mut [Tensor]) -> Tensor {
         let p = p * n.get("shrink", 1.0 - self.lr * self.weight_decay);
-        self.moments().update(n, &p, g, slots)
+        p + self.moments().direction(n, ("-step size", -self.lr), g, slots)
     }
 
     #[track_caller]
     fn check(&self) {
-        self.moments().check(self.weight_decay);
+        self.moments().check(self.lr, self.weight_decay);
     }
 }

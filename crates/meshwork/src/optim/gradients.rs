@@ -1,5 +1,6 @@
 //! Gradients by parameter.
 
+use super::norm::sum_of_squares;
 use crate::nn::Parameter;
 use crate::tensor::{Tensor, no_grad};
 use meshwork_graph::DType;
@@ -70,10 +71,7 @@ impl Gradients {
     /// The root of the sum of squares over all gradients, a scalar of at least f32.
     pub fn global_norm(&self) -> Tensor {
         no_grad(|| {
-            let squares = self.entries.iter().map(|(_, g)| {
-                let wide = g.to_dtype(g.dtype().promote(DType::F32));
-                wide.square().sum(..)
-            });
+            let squares = self.entries.iter().map(|(_, g)| sum_of_squares(g));
             squares.reduce(|a, b| a + b).map_or_else(|| Tensor::scalar(0.0, DType::F32), |sum| sum.sqrt())
         })
     }

@@ -1,6 +1,7 @@
 //! Optimizers, what they do with gradients, and learning rates that change with time.
 //!
-//! Formulas and their order are those of PyTorch's single-tensor implementations. Numbers that may change from step
+//! Formulas and their order are those of PyTorch's single-tensor implementations; those of [`Lars`] and [`Lamb`], which
+//! PyTorch does not have, are those of the papers. Numbers that may change from step
 //! to step are inputs of the compiled step, so only the first one compiles.
 //!
 //! ```
@@ -28,9 +29,14 @@ mod adagrad;
 mod adam;
 mod gradients;
 mod group;
+mod lamb;
+mod lars;
+mod moments;
+mod norm;
 mod optimizer;
 mod rmsprop;
 mod rule;
+mod scaling;
 mod schedule;
 mod sgd;
 mod state;
@@ -40,9 +46,12 @@ pub use adagrad::{Adagrad, AdagradOptions};
 pub use adam::{Adam, AdamOptions, AdamW, AdamWOptions};
 pub use gradients::Gradients;
 pub use group::{Group, Named};
+pub use lamb::{Lamb, LambOptions};
+pub use lars::{Lars, LarsOptions};
 pub use optimizer::Optimizer;
 pub use rmsprop::{RmsProp, RmsPropOptions};
 pub use rule::{Numbers, Rule, Slot};
+pub use scaling::{BatchScaling, LrScaling};
 pub use schedule::{Constant, Cosine, Linear, OneCycle, Schedule, Step, WarmUp};
 pub use sgd::{Sgd, SgdOptions};
 pub use state::{OptimizerState, OptimizerStateError};

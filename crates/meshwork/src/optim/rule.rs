@@ -60,7 +60,15 @@ impl Numbers {
 
     /// A number of the parameter's dtype. In one step of a group a name always stands for the same number.
     pub fn get(&mut self, name: &'static str, value: f64) -> Tensor {
-        let dtype = self.dtype;
+        self.made_as(self.dtype, name, value)
+    }
+
+    /// A number of the dtype that norms of the parameter have: at least f32. Names as in [`Numbers::get`].
+    pub fn wide(&mut self, name: &'static str, value: f64) -> Tensor {
+        self.made_as(self.dtype.promote(DType::F32), name, value)
+    }
+
+    fn made_as(&mut self, dtype: DType, name: &'static str, value: f64) -> Tensor {
         self.made.entry((self.step, dtype, name)).or_insert_with(|| Tensor::scalar(value, dtype)).clone()
     }
 }
