@@ -123,9 +123,9 @@ fn convolutions(criterion: &mut Criterion) {
         let flops = 2 * y.iter().product::<usize>() * w[1..].iter().product::<usize>();
         let amount = Throughput::Elements(flops as u64);
         let threads = bench.threads();
-        let forward = Call::new(Conv(geometry.clone()), &[&x, &w], &[], &y, threads);
+        let forward = Call::new(Conv::new(geometry.clone()), &[&x, &w], &[], &y, threads);
         bench.call(&format!("{name} forward"), forward, amount.clone());
-        let input = ConvInput { geometry: geometry.clone(), size: Spatial::from_slice(&x[2..]) };
+        let input = ConvInput::new(geometry.clone(), Spatial::from_slice(&x[2..]));
         bench.call(&format!("{name} input"), Call::new(input, &[&y, &w], &[], &x, threads), amount.clone());
         let weight = ConvWeight::new(geometry, Spatial::from_slice(&w[2..]));
         bench.call(&format!("{name} weight"), Call::new(weight, &[&x, &y], &[], &w, threads), amount);

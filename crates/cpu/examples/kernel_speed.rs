@@ -232,7 +232,7 @@ fn convolutions(filter: &str, context: Context, peak: f64) {
             print!("{what} {speed:.0} ({:.0} %, {:.2} ms)   ", speed / peak * 100.0, time * 1e3);
         };
         print!("{name}: ");
-        let forward = Conv(geometry.clone());
+        let forward = Conv::new(geometry.clone());
         let bytes = conv::forward::scratch(&forward, DType::F32, &[&xl, &wl], threads);
         if wanted("forward") {
             report(
@@ -243,7 +243,7 @@ fn convolutions(filter: &str, context: Context, peak: f64) {
                 }),
             );
         }
-        let input = ConvInput { geometry: geometry.clone(), size: Spatial::from_slice(&x[2..]) };
+        let input = ConvInput::new(geometry.clone(), Spatial::from_slice(&x[2..]));
         let bytes = conv::input::scratch(&input, DType::F32, &[&yl, &wl], threads);
         if wanted("input") {
             report(

@@ -1,11 +1,11 @@
 //! Convolution and its two gradients, as products with the unfolded input.
 //!
 //! Order, for every group by itself:
-//! - [`forward`]: the sum over (channel, tap), row-major, in blocks of [`ConvGeometry::forward_blocks`]. Positions in the
+//! - [`forward`]: the sum over (channel, tap), row-major, in blocks of [`Conv::blocks`]. Positions in the
 //!   border take part as zeros.
 //! - [`weight`]: the sum over (sample, position), row-major, in blocks of [`ConvWeight::blocks`]: whole samples.
 //!   Positions in the border take part as zeros.
-//! - [`input`]: for every tap the sum over the output channels in blocks of [`ConvGeometry::input_blocks`]; the sums of
+//! - [`input`]: for every tap the sum over the output channels in blocks of [`ConvInput::blocks`](meshwork_graph::ops::ConvInput::blocks); the sums of
 //!   the taps that exist are added one by one in row-major order of the taps, beginning at +0.
 //!
 //! Inside a block a sum is one chain of fused multiply-adds beginning at +0; blocks are combined by the tree of
@@ -72,8 +72,8 @@ fn block(blocks: &Blocks) -> usize {
 
 impl Unfolded {
     /// Left: the weight, `outputs × (channel, tap)`; result `outputs × (sample, position)`.
-    fn forward(geometry: &ConvGeometry, x: &Shape, w: &Shape, y: &Shape) -> Self {
-        let window = Window::new(geometry, x, w, y);
+    fn forward(op: &Conv, x: &Shape, w: &Shape, y: &Shape) -> Self {
+        let window = Window::new(&op.geometry, x, w, y);
         let (outputs, positions) = (window.outputs, window.positions());
         let terms = window.channels * window.taps();
         let sample = (window.groups * outputs * positions) as isize;
@@ -83,7 +83,7 @@ impl Unfolded {
                 rows: outputs,
                 columns: window.samples * positions,
                 terms,
-                block: block(&geometry.forward_blocks(w)),
+                block: block(&op.blocks(w)),
                 run: terms,
             },
             left: Side { lines: Offsets::new().axis(outputs, terms as isize), terms: Offsets::new().axis(terms, 1) },
@@ -215,7 +215,7 @@ pub mod forward {
     /// Bytes of scratch memory for [`run`].
     pub fn scratch(op: &Conv, dtype: DType, inputs: &[&Layout], threads: usize) -> usize {
         let (x, w) = (&inputs[0].shape, &inputs[1].shape);
-        let unfolded = Unfolded::forward(&op.0, x, w, &output_shape(&op.0, x, w));
+        let unfolded = Unfolded::forward(op, x, w, &output_shape(&op.geometry, x, w));
         fn of<S: Element>(unfolded: &Unfolded, threads: usize) -> usize {
             unfolded.scratch::<S>(threads)
         }
@@ -224,7 +224,7 @@ pub mod forward {
 
     /// The convolution; inputs must be dense.
     pub fn run(op: &Conv, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
-        let unfolded = Unfolded::forward(&op.0, inputs[0].shape(), inputs[1].shape(), output.shape);
+        let unfolded = Unfolded::forward(op, inputs[0].shape(), inputs[1].shape(), output.shape);
         fn of<S: Element>(u: &Unfolded, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
             u.run::<S>(inputs[1], inputs[0], output, scratch, context);
         }

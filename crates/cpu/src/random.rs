@@ -7,6 +7,7 @@ use crate::{Context, Operand, Output, Shared, math, multiversion, narrow};
 use half::{bf16, f16};
 use meshwork_graph::ops::{Distribution, Random};
 use meshwork_graph::philox::{self, philox4x32};
+use meshwork_graph::region::Region;
 use meshwork_graph::{DType, Layout};
 
 /// Elements per task below which further threads do not pay.
@@ -20,33 +21,19 @@ pub fn scratch(op: &Random, _: DType, _: &[&Layout], _: usize) -> usize {
     }
 }
 
-/// Draws the whole tensor; the input is the key.
+/// Draws the tensor, or the region of it that the operation computes; the input is the key.
 ///
 /// # Panics
 /// When the output is not what the operation gives, or `scratch` is too small.
 pub fn run(op: &Random, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
-    assert_eq!(op.shape, *output.shape, "shape of random values");
-    if op.distribution == Distribution::Permutation {
-        return permutation(key(inputs), output, scratch);
-    }
-    let starts = vec![0; op.shape.rank()];
-    run_part(op, &starts, inputs, output, context);
-}
-
-/// Draws the part of the tensor (`op.shape` is that of the whole) that begins at `starts` and has the shape of the
-/// output.
-///
-/// # Panics
-/// When the part does not lie in the tensor, and for permutations.
-pub fn run_part(op: &Random, starts: &[usize], inputs: &[Operand], output: Output, context: Context) {
+    let region = op.region.clone().unwrap_or_else(|| Region::whole(&op.shape));
+    assert!(region.is_inside(&op.shape) && region.shape() == *output.shape, "shape of random values");
     assert_eq!(op.dtype, output.dtype, "dtype of random values");
-    let inside = (0..op.shape.rank()).all(|d| starts[d] + output.shape[d] <= op.shape[d]);
-    assert!(inside && starts.len() == output.shape.rank(), "part of random values");
-    let key = key(inputs);
+    let (key, starts) = (key(inputs), &region.starts[..]);
     let uniform = match op.distribution {
         Distribution::Uniform => true,
         Distribution::Normal => false,
-        Distribution::Permutation => panic!("a permutation has no parts"),
+        Distribution::Permutation => return permutation(key, output, scratch),
     };
     match (op.dtype, uniform) {
         (DType::F64, true) => part::<f64, _>(Uniform, op, starts, key, output, context),
@@ -220,7 +207,7 @@ mod tests {
     use meshwork_graph::Shape;
 
     fn draw<T: Sample>(distribution: Distribution, shape: &[usize], key: i64, context: Context) -> Vec<T> {
-        let op = Random { distribution, shape: Shape::new(shape), dtype: T::DTYPE };
+        let op = Random::new(distribution, shape, T::DTYPE);
         let key = Case { data: vec![key], layout: Layout::contiguous(&Shape::new(&[])) };
         let mut memory = vec![0u64; scratch(&op, T::DTYPE, &[], 1) / 8];
         // SAFETY: the bytes of numbers.
@@ -279,20 +266,20 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_pieces_of_the_whole() {
+    fn regions_are_pieces_of_the_whole() {
         let (shape, key) = ([7, 9, 1001], 5);
-        let whole_op = |distribution, dtype| Random { distribution, shape: Shape::new(&shape), dtype };
         let key_case = Case { data: vec![key], layout: Layout::contiguous(&Shape::new(&[])) };
         each_context(|context| {
             for distribution in [Distribution::Uniform, Distribution::Normal] {
                 let whole = draw::<f32>(distribution, &shape, key, context);
-                let op = whole_op(distribution, DType::F32);
-                for (starts, sizes) in [([0, 0, 0], [7, 9, 1]), ([3, 2, 500], [2, 7, 501]), ([6, 0, 0], [1, 9, 1001])] {
+                for (starts, sizes) in [([0, 0, 0], [7, 9, 1]), ([3, 2, 500], [2, 7, 501]), ([5, 0, 0], [2, 9, 1001])] {
                     let want: Vec<f32> = indices(&Shape::new(&sizes))
                         .map(|i| whole[((i[0] + starts[0]) * 9 + i[1] + starts[1]) * 1001 + i[2] + starts[2]])
                         .collect();
+                    let region = Region { starts: starts.into_iter().collect(), sizes: sizes.into_iter().collect() };
+                    let op = Random { region: Some(region), ..Random::new(distribution, shape, DType::F32) };
                     let got = output::<f32>(&Shape::new(&sizes), |o| {
-                        run_part(&op, &starts, &[key_case.operand()], o, context);
+                        run(&op, &[key_case.operand()], o, &mut [], context);
                     });
                     assert_eq!(bits(&got), bits(&want));
                 }

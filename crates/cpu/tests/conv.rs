@@ -5,12 +5,15 @@ mod common;
 use common::{Numbers, assert_bits, contraction, everywhere, with_scratch};
 use meshwork_cpu::gemm::{Element, Real};
 use meshwork_cpu::{Operand, Output, conv};
+use meshwork_graph::canonical::Blocking;
 use meshwork_graph::ops::{Conv, ConvGeometry, ConvInput, ConvWeight, Spatial};
 use meshwork_graph::{Layout, Shape};
 
 /// A convolution with random sizes.
 struct Case {
     geometry: ConvGeometry,
+    /// Of the sums over channels.
+    blocking: Blocking,
     x: Shape,
     w: Shape,
     y: Shape,
@@ -35,7 +38,7 @@ impl Case {
         let geometry = ConvGeometry { stride: s(stride), padding: s(padding), dilation: s(dilation), groups };
         let mut y = Shape::new(&[x[0], w[0]]);
         y.0.extend(geometry.output(&x[2..], &w[2..]).expect("a kernel that fits"));
-        Case { geometry, x: Shape::new(x), w: Shape::new(w), y }
+        Case { geometry, blocking: Blocking::Features, x: Shape::new(x), w: Shape::new(w), y }
     }
 
     fn random(numbers: &mut Numbers, spatial: usize) -> Self {
@@ -77,7 +80,7 @@ impl Case {
     }
 
     fn forward<T: Element>(&self, x: &[T], w: &[T]) -> Vec<T> {
-        let (blocks, outputs) = (self.geometry.forward_blocks(&self.w), self.w[0] / self.geometry.groups);
+        let (blocks, outputs) = (self.forward_op().blocks(&self.w), self.w[0] / self.geometry.groups);
         (0..self.y.numel())
             .map(|i| {
                 let at = index(i, &self.y);
@@ -92,7 +95,7 @@ impl Case {
     }
 
     fn input<T: Element>(&self, dy: &[T], w: &[T]) -> Vec<T> {
-        let blocks = self.geometry.input_blocks(&self.w);
+        let blocks = self.input_op().blocks(&self.w);
         let (taps, positions): (usize, usize) = (self.w[2..].iter().product(), self.y[2..].iter().product());
         let outputs = self.w[0] / self.geometry.groups;
         let mut sums = vec![T::Real::ZERO; self.x.numel()];
@@ -115,6 +118,15 @@ impl Case {
             }
         }
         sums.into_iter().map(T::narrow).collect()
+    }
+
+    fn forward_op(&self) -> Conv {
+        Conv { blocking: self.blocking, ..Conv::new(self.geometry.clone()) }
+    }
+
+    fn input_op(&self) -> ConvInput {
+        let size = Spatial::from_slice(&self.x[2..]);
+        ConvInput { blocking: self.blocking, ..ConvInput::new(self.geometry.clone(), size) }
     }
 
     fn weight_op(&self) -> ConvWeight {
@@ -144,10 +156,7 @@ impl Case {
         let expected = [self.forward(&x, &w), self.input(&dy, &w), self.weight(&x, &dy)];
         let (xl, wl, yl) = (Layout::contiguous(&self.x), Layout::contiguous(&self.w), Layout::contiguous(&self.y));
         let (xo, wo, yo) = (Operand::of(&x, &xl), Operand::of(&w, &wl), Operand::of(&dy, &yl));
-        let geometry = self.geometry.clone();
-        let forward = Conv(geometry.clone());
-        let input = ConvInput { geometry, size: Spatial::from_slice(&self.x[2..]) };
-        let weight = self.weight_op();
+        let (forward, input, weight) = (self.forward_op(), self.input_op(), self.weight_op());
         let nan = T::narrow(common::real(f64::NAN));
         everywhere(|context, whom| {
             let threads = context.par.threads();
@@ -176,6 +185,21 @@ fn random_geometry() {
     let mut numbers = Numbers(11);
     for round in 0..60 {
         Case::random(&mut numbers, 1 + round % 3).check::<f32>();
+    }
+}
+
+#[test]
+fn sums_over_channels_in_blocks_of_any_length() {
+    let mut numbers = Numbers(13);
+    for round in 0..24 {
+        let blocking = Blocking::Every([1, 2, 3, 5, 64][round % 5]);
+        Case { blocking, ..Case::random(&mut numbers, 1 + round % 3) }.check::<f32>();
+    }
+    for unit in [1, 2, 7, 16, 20, 32, 50, 100] {
+        let case = Case::new(&[2, 20, 9, 9], &[50, 20, 5, 5], &[1, 1], &[0, 0], &[1, 1], 1);
+        Case { blocking: Blocking::Every(unit), ..case }.check::<f32>();
+        let case = Case::new(&[3, 4, 28, 28], &[9, 4, 3, 3], &[1, 1], &[1, 1], &[1, 1], 1);
+        Case { blocking: Blocking::Every(unit), ..case }.check::<f32>();
     }
 }
 

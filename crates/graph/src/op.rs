@@ -5,7 +5,7 @@ use crate::graph::{Graph, NodeId};
 use crate::ops::*;
 use crate::region::Region;
 use crate::rule::SplitRule;
-use crate::shape::{Shape, Type};
+use crate::shape::{Dims, Shape, Type};
 use std::fmt;
 
 /// A mistake in shapes or dtypes; the text names the operation and both sides.
@@ -144,6 +144,8 @@ impl Op {
         match self {
             Op::Dot(op) => Some(&mut op.blocking),
             Op::Reduce(op) => Some(&mut op.blocking),
+            Op::Conv(op) => Some(&mut op.blocking),
+            Op::ConvInput(op) => Some(&mut op.blocking),
             Op::ConvWeight(op) => Some(&mut op.blocking),
             Op::ScatterAdd(op) => Some(&mut op.blocking),
             Op::IndexAdd(op) => Some(&mut op.blocking),
@@ -156,6 +158,8 @@ impl Op {
         match self {
             Op::Dot(op) => Some(op.blocks(&inputs[0].shape)),
             Op::Reduce(op) => Some(op.blocks(&inputs[0].shape)),
+            Op::Conv(op) => Some(op.blocks(&inputs[1].shape)),
+            Op::ConvInput(op) => Some(op.blocks(&inputs[1].shape)),
             Op::ConvWeight(op) => Some(op.blocks(&inputs[1].shape)),
             Op::ScatterAdd(op) => Some(op.blocks(&inputs[1].shape)),
             Op::IndexAdd(op) => Some(op.blocks(&inputs[1].shape)),
@@ -166,12 +170,36 @@ impl Op {
     /// The operation that computes a region of the result, of shape `whole`, from the parts of the operands that belong to
     /// it by the operation's factors. How a split sum is cut is not changed: see [`blocking_mut`](Self::blocking_mut).
     pub fn of_region(&self, whole: &Shape, region: &Region) -> Op {
+        debug_assert!(region.is_inside(whole), "{region:?} of {whole}");
         let mut part = self.clone();
+        let spatial = |sizes: &Dims| Spatial::from_slice(&sizes[2..]);
         match &mut part {
+            Op::Input(op) => op.ty.shape = region.shape(),
+            Op::Iota(op) => restrict(&op.shape, &mut op.region, region),
+            Op::Random(op) => restrict(&op.shape, &mut op.region, region),
+            Op::Fused(op) => op.space.keep_rows(region),
+            Op::Part(op) => op.ty.shape = region.shape(),
+            Op::Conv(op) => op.geometry.keep_groups(region.sizes[1], whole[1]),
+            Op::ConvInput(op) => {
+                op.geometry.keep_groups(region.sizes[1], whole[1]);
+                op.size = spatial(&region.sizes);
+            }
+            Op::ConvWeight(op) => op.geometry.keep_groups(region.sizes[0], whole[0]),
+            Op::AvgPool(op) => keep_windows(&mut op.windows, &region.sizes, whole),
+            Op::AvgPoolInput(op) => {
+                keep_windows(&mut op.pool.windows, &region.sizes, whole);
+                op.size = spatial(&region.sizes);
+            }
+            Op::MaxPool(op) => keep_windows(&mut op.windows, &region.sizes, whole),
+            Op::MaxPoolInput(op) => keep_windows(&mut op.windows, &region.sizes, whole),
             Op::Reshape(op) => op.shape = region.shape(),
             Op::Expand(op) => op.shape = region.shape(),
             Op::Slice(op) => op.sizes = region.sizes.clone(),
-            _ => debug_assert_eq!(whole.rank(), region.sizes.len()),
+            Op::Custom(op) => op.keep_region(whole, region),
+            // Shapes of the operands say it all.
+            Op::Const(_) | Op::Element(_) | Op::Reduce(_) | Op::ArgReduce(_) | Op::CumSum(_) | Op::Dot(_) => {}
+            Op::Permute(_) | Op::Pad(_) | Op::Concat(_) | Op::ToDevice(_) => {}
+            Op::Gather(_) | Op::ScatterAdd(_) | Op::IndexSelect(_) | Op::IndexAdd(_) => {}
         }
         part
     }

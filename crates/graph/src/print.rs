@@ -5,6 +5,8 @@ use crate::graph::{Graph, Node};
 use crate::op::Op;
 use crate::ops::{Code, Element, Fused};
 use crate::program::{Location, Program, Step};
+use crate::region::Region;
+use crate::shape::Shape;
 use std::fmt;
 
 impl Op {
@@ -18,6 +20,12 @@ impl Op {
             Op::Fused(fused) => return format!("[{fused}]"),
             Op::Part(part) => return format!("[{}]", part.index),
             Op::Reduce(op) => return format!("[dims={:?}{}]", op.dims, chosen(op.blocking)),
+            Op::Iota(op) => return format!("[dim: {}{}]", op.dim, part(&op.shape, &op.region)),
+            Op::Random(op) => return format!("[distribution: {:?}{}]", op.distribution, part(&op.shape, &op.region)),
+            Op::Conv(op) => return format!("[geometry: {:?}{}]", op.geometry, chosen(op.blocking)),
+            Op::ConvInput(op) => {
+                return format!("[geometry: {:?}, size: {:?}{}]", op.geometry, op.size, chosen(op.blocking));
+            }
             Op::ConvWeight(op) => {
                 return format!("[geometry: {:?}, kernel: {:?}{}]", op.geometry, op.kernel, chosen(op.blocking));
             }
@@ -38,6 +46,11 @@ impl Op {
         let fields = inner.split_once(['{', '(']).map_or(inner, |(_, rest)| rest.trim_end_matches('}'));
         format!("[{}]", fields.trim())
     }
+}
+
+/// Which part of a value is computed, where it is not all.
+fn part(whole: &Shape, region: &Option<Region>) -> String {
+    region.as_ref().map_or(String::new(), |region| format!(", from {:?} of {whole}", region.starts))
 }
 
 /// How a sum is cut, where that was chosen for it and does not follow from its operation.

@@ -63,6 +63,19 @@ impl Region {
         Some(both)
     }
 
+    /// Whether its indices are those of a shape.
+    pub fn is_inside(&self, shape: &Shape) -> bool {
+        let ranks = [self.starts.len(), self.sizes.len()];
+        ranks == [shape.rank(); 2] && (0..shape.rank()).all(|d| self.starts[d] + self.sizes[d] <= shape[d])
+    }
+
+    /// The region of `outer` that has these indices, which are counted from the start of `outer`: the inverse of
+    /// [`within`](Self::within).
+    pub fn inside(&self, outer: &Region) -> Region {
+        let starts = self.starts.iter().zip(&outer.starts).map(|(a, b)| a + b).collect();
+        Region { starts, sizes: self.sizes.clone() }
+    }
+
     /// The same indices counted from the start of `outer`, which contains them.
     pub fn within(&self, outer: &Region) -> Region {
         let starts = self.starts.iter().zip(&outer.starts).map(|(a, b)| a - b).collect();

@@ -13,6 +13,8 @@ pub enum Kind {
     Mapped,
     /// The factor is summed away: the output is `Partial(sum)`.
     Sum,
+    /// The factor is multiplied away, in the tree of a sum: `Partial(prod)`.
+    Prod,
     /// The factor is reduced by maximum: `Partial(max)`.
     Max,
     /// The factor is reduced by minimum: `Partial(min)`.
@@ -35,6 +37,8 @@ pub struct Factor {
     pub output: Option<usize>,
     /// The factor may only be cut at multiples of this many indices.
     pub granularity: Option<usize>,
+    /// Number of indices, where no dimension that carries the factor need have so few: see [`size`](Self::size).
+    pub count: Option<usize>,
 }
 
 /// The factors of an operation. Dimensions that no factor names cannot be split.
@@ -45,10 +49,13 @@ pub struct SplitRule {
 }
 
 impl Factor {
-    /// Number of indices, for operands and a result of these shapes: the smallest of the dimensions that carry the
-    /// factor. A dimension with more elements carries it as the outermost of several merged ones: each index of the factor
-    /// is a run of [`step`](Self::step) elements there.
+    /// Number of indices, for operands and a result of these shapes: [`count`](Self::count), or the smallest of the
+    /// dimensions that carry the factor. A dimension with more elements carries it as the outermost of several merged
+    /// ones: each index of the factor is a run of [`step`](Self::step) elements there.
     pub fn size(&self, inputs: &[&Type], output: &Type) -> usize {
+        if let Some(count) = self.count {
+            return count;
+        }
         let carried = self.inputs.iter().zip(inputs).filter_map(|(d, ty)| d.map(|d| ty.shape[d]));
         carried.chain(self.output.map(|d| output.shape[d])).min().unwrap_or(0)
     }
@@ -56,7 +63,7 @@ impl Factor {
     /// Elements that one index of the factor stands for in a dimension of `extent` elements that carries it, when the
     /// factor has `size` indices.
     pub fn step(size: usize, extent: usize) -> usize {
-        if size == 0 { 1 } else { extent / size }
+        extent.checked_div(size).unwrap_or(1)
     }
 }
 
@@ -68,13 +75,19 @@ impl SplitRule {
 
     /// Adds a factor.
     pub fn factor(mut self, kind: Kind, inputs: &[Option<usize>], output: Option<usize>) -> Self {
-        self.factors.push(Factor { kind, inputs: inputs.to_vec(), output, granularity: None });
+        self.factors.push(Factor { kind, inputs: inputs.to_vec(), output, ..Factor::default() });
         self
     }
 
     /// Restricts the cuts of the factor added last.
     pub fn every(mut self, granularity: usize) -> Self {
         self.factors.last_mut().expect("a factor to restrict").granularity = Some(granularity);
+        self
+    }
+
+    /// Gives the factor added last so many indices.
+    pub fn counting(mut self, count: usize) -> Self {
+        self.factors.last_mut().expect("a factor to count").count = Some(count);
         self
     }
 }

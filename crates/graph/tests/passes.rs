@@ -275,7 +275,7 @@ fn parts_of_a_batch_sum_in_the_blocks_of_the_whole() {
         (input(&mut g, &[8, 1, 5]), input(&mut g, &[3, 1, 2]), input(&mut g, &[9, 12]), input(&mut g, &[6, 12]));
     let index = g.add_node(Input { ty: Type::new(DType::I64, [8]) }, &[]);
     let rows = g.add_node(Input { ty: Type::new(DType::I64, [8, 12]) }, &[]);
-    let features = g.add_node(Conv(geometry), &[image, kernel]);
+    let features = g.add_node(Conv::new(geometry), &[image, kernel]);
     let features = g.reshape(features, Shape::new(&[8, 12]));
     let embedded = g.add_node(IndexSelect { dim: 0 }, &[table, index]);
     let picked = g.add_node(Gather { dim: 0 }, &[table, rows]);

@@ -89,7 +89,7 @@ fn input_shape(op: &ConvInput, dy: &Shape, w: &Shape) -> Shape {
 pub fn scratch(op: &ConvInput, dtype: DType, inputs: &[&Layout], threads: usize) -> usize {
     let (dy, w) = (&inputs[0].shape, &inputs[1].shape);
     let window = Window::new(&op.geometry, &input_shape(op, dy, w), w, dy);
-    let block = block(&op.geometry.input_blocks(w));
+    let block = block(&op.blocks(w));
     fn of<S: Element>(window: &Window, block: usize, threads: usize) -> usize {
         let of = |level| {
             let [packed, rest @ ..] = Plan::new::<S>(level, window, block, threads).bytes::<S>(level);
@@ -108,7 +108,7 @@ pub fn scratch(op: &ConvInput, dtype: DType, inputs: &[&Layout], threads: usize)
 /// The gradient: inputs dy and w, which must be dense.
 pub fn run(op: &ConvInput, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
     let window = Window::new(&op.geometry, output.shape, inputs[1].shape(), inputs[0].shape());
-    let block = block(&op.geometry.input_blocks(inputs[1].shape()));
+    let block = block(&op.blocks(inputs[1].shape()));
     for_float!(output.dtype, gradient(&window, block, inputs, output, scratch, context))
 }
 

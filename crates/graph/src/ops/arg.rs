@@ -35,6 +35,7 @@ impl Operation for ArgReduce {
     }
 
     fn rule(&self, inputs: &[&Type], _: &Type) -> SplitRule {
+        // Parts of the dimension that is searched would have to be merged by values, which the result has lost.
         (0..inputs[0].shape.rank()).fold(SplitRule::whole(), |rule, d| {
             let output = if d < self.dim { d } else { d.wrapping_sub(1) };
             if d == self.dim { rule } else { rule.factor(Kind::Mapped, &[Some(d)], Some(output)) }

@@ -49,6 +49,7 @@ impl Operation for Concat {
     }
 
     fn rule(&self, inputs: &[&Type], output: &Type) -> SplitRule {
+        // A range of the dimension that grows is other ranges of the operands.
         (0..output.shape.rank())
             .filter(|&d| d != self.dim)
             .fold(SplitRule::whole(), |rule, d| rule.factor(Kind::Mapped, &vec![Some(d); inputs.len()], Some(d)))

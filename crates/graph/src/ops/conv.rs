@@ -73,21 +73,44 @@ impl ConvGeometry {
         }
     }
 
-    /// The cut of the forward sum: over the channels of a group, each standing for the kernel's taps.
-    pub fn forward_blocks(&self, weight: &Shape) -> Blocks {
-        Blocks::contraction(Blocking::Features, weight[1], weight[2..].iter().product())
+    /// Keeps the groups of a part of the channels, `part` of `whole`.
+    pub(crate) fn keep_groups(&mut self, part: usize, whole: usize) {
+        if self.groups > 1 {
+            self.groups = self.groups * part / whole;
+        }
     }
 
-    /// The cut of the input gradient's inner sum: over the output channels of a group. The sums of the taps are
-    /// then added in tap order, starting from +0.
-    pub fn input_blocks(&self, weight: &Shape) -> Blocks {
-        Blocks::contraction(Blocking::Features, weight[0] / self.groups, 1)
+    /// The spatial dimensions along which every output position reads a run of input positions that no other one reads:
+    /// pointwise convolutions, and patches.
+    fn patches(&self, x: &Shape, w: &Shape, y: &Shape) -> Spatial {
+        let apart = |d: usize| {
+            let reach = self.dilation[d] * (w[d + 2] - 1);
+            self.padding[d] == 0 && reach < self.stride[d] && x[d + 2] == y[d + 2] * self.stride[d]
+        };
+        (0..self.stride.len()).filter(|&d| apart(d)).map(|d| d + 2).collect()
     }
 }
 
 /// Convolution: `(x [N, C, …], w [O, C/groups, …]) -> [N, O, …]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Conv(pub ConvGeometry);
+pub struct Conv {
+    /// Windows and groups.
+    pub geometry: ConvGeometry,
+    /// How the sum over the channels of a group is cut.
+    pub blocking: Blocking,
+}
+
+impl Conv {
+    /// The convolution of all channels.
+    pub fn new(geometry: ConvGeometry) -> Self {
+        Conv { geometry, blocking: Blocking::Features }
+    }
+
+    /// The cut of the sum: over the channels of a group, each standing for the kernel's taps.
+    pub fn blocks(&self, weight: &Shape) -> Blocks {
+        Blocks::contraction(self.blocking, weight[1], weight[2..].iter().product())
+    }
+}
 
 /// Gradient by the input, `(dy [N, O, …], w [O, C/groups, …]) -> [N, C, …]`; also the transposed convolution.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -96,6 +119,21 @@ pub struct ConvInput {
     pub geometry: ConvGeometry,
     /// Spatial sizes of the result.
     pub size: Spatial,
+    /// How the sum over the output channels of a group is cut.
+    pub blocking: Blocking,
+}
+
+impl ConvInput {
+    /// The gradient from all output channels.
+    pub fn new(geometry: ConvGeometry, size: Spatial) -> Self {
+        ConvInput { geometry, size, blocking: Blocking::Features }
+    }
+
+    /// The cut of the inner sum: over the output channels of a group. The sums of the taps are then added in tap order,
+    /// starting from +0.
+    pub fn blocks(&self, weight: &Shape) -> Blocks {
+        Blocks::contraction(self.blocking, weight[0] / self.geometry.groups, 1)
+    }
 }
 
 /// Gradient by the weight, `(x [N, C, …], dy [N, O, …]) -> [O, C/groups, …]`.
@@ -141,7 +179,7 @@ impl Operation for Conv {
 
     fn infer(&self, inputs: &[&Type]) -> Result<Type, OpError> {
         let dtype = floats("conv", inputs)?;
-        Ok(Type { dtype, shape: self.0.check("conv", &inputs[0].shape, &inputs[1].shape, None)? })
+        Ok(Type { dtype, shape: self.geometry.check("conv", &inputs[0].shape, &inputs[1].shape, None)? })
     }
 
     fn gradient(&self, g: &mut Graph, b: &Backward) -> Vec<Option<NodeId>> {
@@ -149,17 +187,22 @@ impl Operation for Conv {
         let size = Spatial::from_slice(&g.ty(x).shape[2..]);
         let kernel = Spatial::from_slice(&g.ty(w).shape[2..]);
         vec![
-            Some(g.add_node(ConvInput { geometry: self.0.clone(), size }, &[b.grad, w])),
-            Some(g.add_node(ConvWeight::new(self.0.clone(), kernel), &[x, b.grad])),
+            Some(g.add_node(ConvInput::new(self.geometry.clone(), size), &[b.grad, w])),
+            Some(g.add_node(ConvWeight::new(self.geometry.clone(), kernel), &[x, b.grad])),
         ]
     }
 
-    fn rule(&self, inputs: &[&Type], _: &Type) -> SplitRule {
-        let rule = SplitRule::whole().factor(Kind::Mapped, &[Some(0), None], Some(0));
-        if self.0.groups > 1 {
-            return rule;
+    fn rule(&self, inputs: &[&Type], output: &Type) -> SplitRule {
+        // Windows that overlap, reach over the border or leave a rest need their neighbours' positions.
+        let (x, w) = (&inputs[0].shape, &inputs[1].shape);
+        let samples = SplitRule::whole().factor(Kind::Mapped, &[Some(0), None], Some(0));
+        let patches = self.geometry.patches(x, w, &output.shape);
+        let rule = patches.into_iter().fold(samples, |rule, d| rule.factor(Kind::Mapped, &[Some(d), None], Some(d)));
+        if self.geometry.groups > 1 {
+            // Channels of several groups are not together, so those of a group stay whole.
+            return rule.factor(Kind::Mapped, &[Some(1), Some(0)], Some(1)).counting(self.geometry.groups);
         }
-        let unit = self.0.forward_blocks(&inputs[1].shape).unit;
+        let unit = self.blocks(w).unit;
         rule.factor(Kind::Mapped, &[None, Some(0)], Some(1)).factor(Kind::Sum, &[Some(1), Some(1)], None).every(unit)
     }
 
@@ -189,15 +232,27 @@ impl Operation for ConvInput {
         let (dy, w) = (b.inputs[0], b.inputs[1]);
         let kernel = Spatial::from_slice(&g.ty(w).shape[2..]);
         vec![
-            Some(g.add_node(Conv(self.geometry.clone()), &[b.grad, w])),
+            Some(g.add_node(Conv::new(self.geometry.clone()), &[b.grad, w])),
             Some(g.add_node(ConvWeight::new(self.geometry.clone(), kernel), &[b.grad, dy])),
         ]
     }
 
-    fn rule(&self, _: &[&Type], _: &Type) -> SplitRule {
-        // The sum over output channels lies inside the sum over taps, so a split of it is no sub-tree.
-        let rule = SplitRule::whole().factor(Kind::Mapped, &[Some(0), None], Some(0));
-        if self.geometry.groups > 1 { rule } else { rule.factor(Kind::Mapped, &[None, Some(1)], Some(1)) }
+    fn rule(&self, inputs: &[&Type], output: &Type) -> SplitRule {
+        // Windows that overlap, reach over the border or leave a rest give to their neighbours' positions.
+        let (y, w) = (&inputs[0].shape, &inputs[1].shape);
+        let samples = SplitRule::whole().factor(Kind::Mapped, &[Some(0), None], Some(0));
+        let patches = self.geometry.patches(&output.shape, w, y);
+        let rule = patches.into_iter().fold(samples, |rule, d| rule.factor(Kind::Mapped, &[Some(d), None], Some(d)));
+        if self.geometry.groups > 1 {
+            // Channels of several groups are not together, so those of a group stay whole.
+            return rule.factor(Kind::Mapped, &[Some(1), Some(0)], Some(1)).counting(self.geometry.groups);
+        }
+        let rule = rule.factor(Kind::Mapped, &[None, Some(1)], Some(1));
+        // The sum over output channels lies inside that over taps: a part of it is a sub-tree where there is one tap.
+        match w[2..].iter().product() {
+            1 => rule.factor(Kind::Sum, &[Some(1), Some(0)], None).every(self.blocks(w).unit),
+            _ => rule.factor(Kind::Whole, &[Some(1), Some(0)], None),
+        }
     }
 
     fn flops(&self, inputs: &[&Type], output: &Type) -> u64 {
@@ -226,16 +281,18 @@ impl Operation for ConvWeight {
         let (x, dy) = (b.inputs[0], b.inputs[1]);
         let size = Spatial::from_slice(&g.ty(x).shape[2..]);
         vec![
-            Some(g.add_node(ConvInput { geometry: self.geometry.clone(), size }, &[dy, b.grad])),
-            Some(g.add_node(Conv(self.geometry.clone()), &[x, b.grad])),
+            Some(g.add_node(ConvInput::new(self.geometry.clone(), size), &[dy, b.grad])),
+            Some(g.add_node(Conv::new(self.geometry.clone()), &[x, b.grad])),
         ]
     }
 
     fn rule(&self, inputs: &[&Type], _: &Type) -> SplitRule {
+        // Positions lie inside the blocks of samples, and every tap reads all of them: neither can be split.
         let unit = self.blocks(&inputs[1].shape).unit;
         let rule = SplitRule::whole().factor(Kind::Sum, &[Some(0), Some(0)], None).every(unit);
         if self.geometry.groups > 1 {
-            return rule;
+            // Channels of several groups are not together, so those of a group stay whole.
+            return rule.factor(Kind::Mapped, &[Some(1), Some(1)], Some(0)).counting(self.geometry.groups);
         }
         rule.factor(Kind::Mapped, &[Some(1), None], Some(1)).factor(Kind::Mapped, &[None, Some(1)], Some(0))
     }

@@ -2,8 +2,9 @@
 
 use crate::graph::{Graph, NodeId};
 use crate::op::{Backward, OpError, Operation};
+use crate::region::Region;
 use crate::rule::SplitRule;
-use crate::shape::Type;
+use crate::shape::{Shape, Type};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -55,6 +56,13 @@ pub trait CustomOp: fmt::Debug + Send + Sync {
         SplitRule::whole()
     }
 
+    /// The operation that computes a region of the result, of shape `whole`, from the parts of the operands that belong to
+    /// it by the rule, with a key of its own. `None` where it is the same.
+    fn of_region(&self, whole: &Shape, region: &Region) -> Option<Arc<dyn CustomOp>> {
+        let _ = (whole, region);
+        None
+    }
+
     /// The operation for a part of a batch that has `batch` samples in all, with a key of its own: one whose sums over
     /// samples are cut as those of the whole batch. `None` where it is the same.
     fn part_of_batch(&self, batch: usize) -> Option<Arc<dyn CustomOp>> {
@@ -74,6 +82,13 @@ pub trait CustomOp: fmt::Debug + Send + Sync {
 pub struct Custom(pub Arc<dyn CustomOp>);
 
 impl Custom {
+    /// See [`Op::of_region`](crate::Op::of_region).
+    pub(crate) fn keep_region(&mut self, whole: &Shape, region: &Region) {
+        if let Some(part) = self.0.of_region(whole, region) {
+            self.0 = part;
+        }
+    }
+
     /// See [`Op::part_of_batch`](crate::Op::part_of_batch).
     pub(crate) fn part_of_batch(&mut self, batch: usize) {
         if let Some(part) = self.0.part_of_batch(batch) {

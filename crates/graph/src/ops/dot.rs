@@ -156,6 +156,7 @@ impl Operation for Dot {
         for (i, (&l, &r)) in self.lhs_contract.iter().zip(&self.rhs_contract).enumerate() {
             rule = match i {
                 0 => rule.factor(Kind::Sum, &[Some(l), Some(r)], None).every(self.blocks(&inputs[0].shape).unit),
+                // The others lie inside the blocks: a part of them is no sub-tree.
                 _ => rule.factor(Kind::Whole, &[Some(l), Some(r)], None),
             };
         }

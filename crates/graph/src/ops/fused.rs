@@ -5,6 +5,7 @@ use crate::graph::{Graph, NodeId};
 use crate::op::{Backward, OpError, Operation};
 use crate::ops::element::pointwise;
 use crate::ops::{Element, ReduceOp};
+use crate::region::Region;
 use crate::rule::{Kind, SplitRule};
 use crate::shape::{Shape, Type};
 use smallvec::SmallVec;
@@ -96,6 +97,11 @@ impl Space {
     /// Elements of `shape` that have nothing to do with each other.
     pub fn elements(shape: Shape) -> Space {
         Space { row_dims: shape.rank(), shape }
+    }
+
+    /// Keeps the rows of a region of the elements, or of the rows.
+    pub(crate) fn keep_rows(&mut self, region: &Region) {
+        self.shape.0[..self.row_dims].copy_from_slice(&region.sizes[..self.row_dims]);
     }
 
     /// The shape of values of rows.

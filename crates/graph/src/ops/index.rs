@@ -109,6 +109,7 @@ impl Operation for Gather {
     }
 
     fn rule(&self, _: &[&Type], output: &Type) -> SplitRule {
+        // Any index may name any place along the dimension: the data are whole there.
         (0..output.shape.rank()).fold(SplitRule::whole(), |rule, d| {
             let data = (d != self.dim).then_some(d);
             rule.factor(Kind::Mapped, &[data, Some(d)], Some(d))
@@ -140,6 +141,8 @@ impl Operation for ScatterAdd {
     }
 
     fn rule(&self, _: &[&Type], output: &Type) -> SplitRule {
+        // Any index may name any place along the dimension, and the base is added to the sum of all sources: parts of them
+        // would add it to parts of the sum, in another order.
         (0..output.shape.rank())
             .filter(|&d| d != self.dim)
             .fold(SplitRule::whole(), |rule, d| rule.factor(Kind::Mapped, &[Some(d); 3], Some(d)))
@@ -173,6 +176,7 @@ impl Operation for IndexSelect {
     }
 
     fn rule(&self, inputs: &[&Type], output: &Type) -> SplitRule {
+        // Any index may name any slice of the data: their dimension is whole.
         let indices = inputs[1].shape.rank();
         (0..output.shape.rank()).fold(SplitRule::whole(), |rule, d| {
             let places = if d < self.dim {
@@ -217,6 +221,8 @@ impl Operation for IndexAdd {
     }
 
     fn rule(&self, inputs: &[&Type], output: &Type) -> SplitRule {
+        // Any index may name any slice of the result: that dimension is whole. So are the indices' other dimensions, which
+        // lie inside the blocks.
         let index = &inputs[1].shape;
         let mut rule = SplitRule::whole();
         if index.rank() > 0 {

@@ -35,3 +35,6 @@ pub use random::*;
 pub use reduce::*;
 pub use scan::*;
 pub use view::*;
+
+pub(crate) use leaf::restrict;
+pub(crate) use pool::keep_windows;

@@ -48,8 +48,11 @@ impl Operation for Pad {
     }
 
     fn rule(&self, inputs: &[&Type], _: &Type) -> SplitRule {
-        (0..inputs[0].shape.rank())
-            .filter(|&d| self.low[d] + self.high[d] + self.interior[d] == 0)
+        // Where the border is as wide as the gaps, every element has a run of the result for itself. Other borders belong
+        // to the first and last element alone.
+        let shape = &inputs[0].shape;
+        (0..shape.rank())
+            .filter(|&d| self.low[d] + self.high[d] == self.interior[d] && shape[d] > 0)
             .fold(SplitRule::whole(), |rule, d| rule.factor(Kind::Mapped, &[Some(d)], Some(d)))
     }
 

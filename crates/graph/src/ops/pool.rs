@@ -48,6 +48,24 @@ impl Window {
         }
     }
 
+    /// Where the windows over `size` elements lie side by side, each in a run of elements of its own: how many there are.
+    fn apart(&self, size: usize) -> Option<usize> {
+        match *self {
+            Window::Adaptive { output } => (output > 0 && size.is_multiple_of(output)).then_some(output),
+            Window::Fixed { kernel, stride, padding, dilation, .. } => {
+                let apart = padding == 0 && dilation * (kernel - 1) < stride && size.is_multiple_of(stride);
+                apart.then(|| size / stride)
+            }
+        }
+    }
+
+    /// Keeps the windows that lie in a part of a dimension, of `part` elements or windows out of `whole`.
+    fn keep(&mut self, part: usize, whole: usize) {
+        if let Window::Adaptive { output } = self {
+            *output = *output * part / whole.max(1);
+        }
+    }
+
     /// Window `i` over `size` elements: its first position (negative inside the border), how many
     /// positions it has, and the distance between them. Positions outside `0..size` are border.
     pub fn span(&self, i: usize, size: usize) -> (isize, usize, usize) {
@@ -138,12 +156,22 @@ fn pooled(name: &str, windows: &[Window], input: &Shape) -> Result<Shape, OpErro
     Ok(shape)
 }
 
-fn by_sample_and_channel(inputs: usize) -> SplitRule {
-    SplitRule::whole().factor(Kind::Mapped, &vec![Some(0); inputs], Some(0)).factor(
-        Kind::Mapped,
-        &vec![Some(1); inputs],
-        Some(1),
-    )
+/// Keeps the windows that lie in a part of the result, whose shape is `whole`.
+pub(crate) fn keep_windows(windows: &mut [Window], part: &[usize], whole: &[usize]) {
+    for (d, window) in windows.iter_mut().enumerate() {
+        window.keep(part[d + 2], whole[d + 2]);
+    }
+}
+
+/// The rule of a pooling with so many operands, and of its gradients; `input` is the shape that the windows lie in.
+fn pooling_rule(windows: &[Window], input: &Shape, inputs: usize) -> SplitRule {
+    // Windows that overlap, reach over the border or leave a rest need their neighbours' positions.
+    let mapped = |rule: SplitRule, d| rule.factor(Kind::Mapped, &vec![Some(d); inputs], Some(d));
+    let rule = (0..2).fold(SplitRule::whole(), mapped);
+    windows.iter().zip(2..).fold(rule, |rule, (window, d)| match window.apart(input[d]) {
+        Some(count) => mapped(rule, d).counting(count),
+        None => rule,
+    })
 }
 
 impl Operation for AvgPool {
@@ -163,8 +191,8 @@ impl Operation for AvgPool {
         vec![Some(g.add_node(AvgPoolInput { pool: self.clone(), size }, &[b.grad]))]
     }
 
-    fn rule(&self, _: &[&Type], _: &Type) -> SplitRule {
-        by_sample_and_channel(1)
+    fn rule(&self, inputs: &[&Type], _: &Type) -> SplitRule {
+        pooling_rule(&self.windows, &inputs[0].shape, 1)
     }
 
     fn flops(&self, inputs: &[&Type], _: &Type) -> u64 {
@@ -191,8 +219,8 @@ impl Operation for AvgPoolInput {
         vec![Some(g.add_node(self.pool.clone(), &[b.grad]))]
     }
 
-    fn rule(&self, _: &[&Type], _: &Type) -> SplitRule {
-        by_sample_and_channel(1)
+    fn rule(&self, _: &[&Type], output: &Type) -> SplitRule {
+        pooling_rule(&self.pool.windows, &output.shape, 1)
     }
 
     fn flops(&self, _: &[&Type], output: &Type) -> u64 {
@@ -218,8 +246,8 @@ impl Operation for MaxPool {
         vec![None, Some(g.add_node(back, &[b.inputs[0], b.grad]))]
     }
 
-    fn rule(&self, _: &[&Type], _: &Type) -> SplitRule {
-        by_sample_and_channel(2)
+    fn rule(&self, inputs: &[&Type], _: &Type) -> SplitRule {
+        pooling_rule(&self.windows, &inputs[0].shape, 2)
     }
 
     fn flops(&self, inputs: &[&Type], _: &Type) -> u64 {
@@ -245,8 +273,8 @@ impl Operation for MaxPoolInput {
         vec![None, Some(g.add_node(forward, &[b.inputs[0], b.grad]))]
     }
 
-    fn rule(&self, _: &[&Type], _: &Type) -> SplitRule {
-        by_sample_and_channel(2)
+    fn rule(&self, inputs: &[&Type], _: &Type) -> SplitRule {
+        pooling_rule(&self.windows, &inputs[0].shape, 2)
     }
 
     fn flops(&self, inputs: &[&Type], _: &Type) -> u64 {

@@ -3,6 +3,8 @@
 use crate::dtype::DType;
 use crate::graph::{Graph, NodeId};
 use crate::op::{Backward, OpError, Operation};
+use crate::ops::leaf::computed;
+use crate::region::Region;
 use crate::rule::{Kind, SplitRule};
 use crate::shape::{Shape, Type};
 
@@ -22,10 +24,19 @@ pub enum Distribution {
 pub struct Random {
     /// Which distribution.
     pub distribution: Distribution,
-    /// Shape of the result.
+    /// Shape of the whole.
     pub shape: Shape,
     /// Element type of the result.
     pub dtype: DType,
+    /// The region of the whole that is computed, if it is not all. A permutation is computed as a whole.
+    pub region: Option<Region>,
+}
+
+impl Random {
+    /// All values of a shape.
+    pub fn new(distribution: Distribution, shape: impl Into<Shape>, dtype: DType) -> Self {
+        Random { distribution, shape: shape.into(), dtype, region: None }
+    }
 }
 
 impl Operation for Random {
@@ -42,11 +53,11 @@ impl Operation for Random {
             return Err(OpError(format!("{}: the key must be i64[], not {}", self.name(), inputs[0])));
         }
         let permutes = self.distribution == Distribution::Permutation;
-        if permutes != (self.dtype == DType::I64) || (permutes && self.shape.rank() != 1) {
-            let ty = Type { dtype: self.dtype, shape: self.shape.clone() };
+        let ty = Type { dtype: self.dtype, shape: computed(self.name(), &self.shape, &self.region)? };
+        if permutes != (self.dtype == DType::I64) || (permutes && (ty.shape.rank() != 1 || ty.shape != self.shape)) {
             return Err(OpError(format!("{}: cannot give {ty}", self.name())));
         }
-        Ok(Type { dtype: self.dtype, shape: self.shape.clone() })
+        Ok(ty)
     }
 
     fn gradient(&self, _: &mut Graph, _: &Backward) -> Vec<Option<NodeId>> {
@@ -55,6 +66,7 @@ impl Operation for Random {
 
     fn rule(&self, _: &[&Type], output: &Type) -> SplitRule {
         match self.distribution {
+            // Every element depends on the order of all.
             Distribution::Permutation => SplitRule::whole(),
             _ => {
                 (0..output.shape.rank()).fold(SplitRule::whole(), |rule, d| rule.factor(Kind::Mapped, &[None], Some(d)))

@@ -139,7 +139,11 @@ impl Operation for Reduce {
                 ReduceOp::Sum if d == self.dims[0] => {
                     rule.factor(Kind::Sum, &[Some(d)], None).every(self.blocks(shape).unit)
                 }
-                _ => rule.factor(Kind::Whole, &[Some(d)], None),
+                ReduceOp::Prod if d == self.dims[0] => {
+                    rule.factor(Kind::Prod, &[Some(d)], None).every(self.blocks(shape).unit)
+                }
+                // The other dimensions lie inside the blocks: a part of them is no sub-tree.
+                ReduceOp::Sum | ReduceOp::Prod => rule.factor(Kind::Whole, &[Some(d)], None),
             };
         }
         rule

@@ -33,6 +33,7 @@ impl Operation for CumSum {
     }
 
     fn rule(&self, inputs: &[&Type], _: &Type) -> SplitRule {
+        // Along the dimension that is summed every element needs those before it.
         (0..inputs[0].shape.rank())
             .filter(|&d| d != self.dim)
             .fold(SplitRule::whole(), |rule, d| rule.factor(Kind::Mapped, &[Some(d)], Some(d)))

@@ -40,6 +40,10 @@ pub struct Slice {
     pub steps: SmallVec<[isize; 6]>,
 }
 
+fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
 impl Operation for Reshape {
     fn name(&self) -> &'static str {
         "reshape"
@@ -64,15 +68,29 @@ impl Operation for Reshape {
     }
 
     fn rule(&self, inputs: &[&Type], output: &Type) -> SplitRule {
-        // A dimension survives where both sides have the same elements before and behind it. The outermost
-        // of a merged or split group survives too, in steps of what lies behind it in the group.
-        let (from, to) = (&inputs[0].shape, &output.shape);
+        // The smallest groups of dimensions that have the same elements on both sides are merged or split. What the
+        // outermost two of a group have in common survives, in runs; the others' indices are not together on the other side.
         let mut rule = SplitRule::whole();
-        let behind = |s: &Shape, d: usize| s[d + 1..].iter().product::<usize>();
-        for i in 0..from.rank() {
-            for j in 0..to.rank() {
-                if from[i] != 1 && from[i] == to[j] && behind(from, i) == behind(to, j) {
-                    rule = rule.factor(Kind::Mapped, &[Some(i)], Some(j));
+        if output.shape.numel() == 0 {
+            return rule;
+        }
+        let dims = |shape: &Shape| shape.iter().copied().enumerate().filter(|d| d.1 != 1).collect::<Vec<_>>();
+        let (from, to) = (dims(&inputs[0].shape), dims(&output.shape));
+        let (mut i, mut j) = (0, 0);
+        while i < from.len() {
+            let ((outer_from, mut left), (outer_to, mut right)) = (from[i], to[j]);
+            let common = greatest_common_divisor(left, right);
+            if common > 1 {
+                rule = rule.factor(Kind::Mapped, &[Some(outer_from)], Some(outer_to)).counting(common);
+            }
+            (i, j) = (i + 1, j + 1);
+            while left != right {
+                if left < right {
+                    left *= from[i].1;
+                    i += 1;
+                } else {
+                    right *= to[j].1;
+                    j += 1;
                 }
             }
         }
@@ -203,9 +221,14 @@ impl Operation for Slice {
     }
 
     fn rule(&self, inputs: &[&Type], _: &Type) -> SplitRule {
+        // Where one element of every run of the operand is taken, the runs are independent; what is left out at an end,
+        // or taken backwards, shifts them.
         let shape = &inputs[0].shape;
         (0..shape.rank())
-            .filter(|&d| self.starts[d] == 0 && self.sizes[d] == shape[d] && self.steps[d] == 1)
+            .filter(|&d| {
+                let step = self.steps[d].max(0) as usize;
+                self.starts[d] < step && self.sizes[d] * step == shape[d]
+            })
             .fold(SplitRule::whole(), |rule, d| rule.factor(Kind::Mapped, &[Some(d)], Some(d)))
     }
 

@@ -101,7 +101,7 @@ pub fn arange(n: usize, dtype: DType) -> Tensor {
 
 /// As [`arange`], computed wherever it is needed.
 fn counted(n: usize, dtype: DType) -> Tensor {
-    Tensor::record(Iota { shape: Shape::new(&[n]), dim: 0, dtype }, &[])
+    Tensor::record(Iota::new([n], 0, dtype), &[])
 }
 
 /// The position along `dim` at every element of a shape: one row of numbers, repeated as a view.

@@ -116,7 +116,7 @@ impl Tensor {
             dilation: options.dilation.spatial(dims),
             groups: options.groups,
         };
-        Tensor::record(Conv(geometry), &[self, weight]).add_channels(bias)
+        Tensor::record(Conv::new(geometry), &[self, weight]).add_channels(bias)
     }
 
     /// `[N, C, L]`, weight `[O, C/groups, K]`, bias `[O]` to `[N, O, L']`.
@@ -169,7 +169,7 @@ impl Tensor {
             };
             size.push(rest);
         }
-        Tensor::record(ConvInput { geometry, size }, &[self, weight]).add_channels(bias)
+        Tensor::record(ConvInput::new(geometry, size), &[self, weight]).add_channels(bias)
     }
 
     /// `[N, C, L]`, weight `[C, O/groups, K]`, bias `[O]` to `[N, O, L']`: the gradient of a convolution as a layer.

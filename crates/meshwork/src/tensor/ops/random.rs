@@ -4,9 +4,9 @@
 //! Functions without a key of their own number their calls on this thread.
 
 use crate::tensor::Tensor;
+use meshwork_graph::DType;
 use meshwork_graph::ops::{BinaryOp, Distribution, Random};
 use meshwork_graph::philox::site_key;
-use meshwork_graph::{DType, Shape};
 use std::cell::Cell;
 
 thread_local! {
@@ -45,7 +45,7 @@ pub(crate) fn set_random_step(step: u64) {
 
 /// Random values of a key, computed wherever they are needed.
 pub(crate) fn keyed(distribution: Distribution, shape: &[usize], dtype: DType, key: u64) -> Tensor {
-    let random = Random { distribution, shape: Shape::new(shape), dtype };
+    let random = Random::new(distribution, shape, dtype);
     Tensor::record(random, &[&Tensor::key(key)]).detach()
 }
 
