@@ -22,6 +22,7 @@ pub struct Mesh {
 #[allow(missing_docs)]
 pub enum Merge {
     Sum,
+    Prod,
     Max,
     Min,
 }
@@ -85,6 +86,7 @@ impl fmt::Display for Placement {
             Placement::Split { dim, .. } => write!(f, "split({dim})"),
             Placement::Sharded { dim, .. } => write!(f, "sharded({dim})"),
             Placement::Partial(Merge::Sum) => f.write_str("partial(sum)"),
+            Placement::Partial(Merge::Prod) => f.write_str("partial(prod)"),
             Placement::Partial(Merge::Max) => f.write_str("partial(max)"),
             Placement::Partial(Merge::Min) => f.write_str("partial(min)"),
         }

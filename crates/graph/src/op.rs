@@ -198,7 +198,7 @@ impl Op {
             Op::Custom(op) => op.keep_region(whole, region),
             // Shapes of the operands say it all.
             Op::Const(_) | Op::Element(_) | Op::Reduce(_) | Op::ArgReduce(_) | Op::CumSum(_) | Op::Dot(_) => {}
-            Op::Permute(_) | Op::Pad(_) | Op::Concat(_) | Op::ToDevice(_) => {}
+            Op::Permute(_) | Op::Pad(_) | Op::Concat(_) | Op::ToDevice(_) | Op::Place(_) => {}
             Op::Gather(_) | Op::ScatterAdd(_) | Op::IndexSelect(_) | Op::IndexAdd(_) => {}
         }
         part

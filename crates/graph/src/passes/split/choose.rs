@@ -118,7 +118,13 @@ impl Axis<'_> {
         let factors = self.choice(id).rule.factors.iter().enumerate();
         factors.filter_map(move |(i, factor)| {
             let size = factor.size(&types, &node.ty);
-            let usable = size > 1 && !matches!(factor.kind, Kind::Whole | Kind::Halo);
+            let can_be_cut = match factor.kind {
+                Kind::Whole | Kind::Halo => false,
+                // A user's operation does not say how to cut its sums as the whole.
+                Kind::Sum | Kind::Prod => node.op.clone().blocking_mut().is_some(),
+                Kind::Mapped | Kind::Max | Kind::Min => true,
+            };
+            let usable = size > 1 && can_be_cut;
             let carriers = factor.inputs.iter().copied().chain(std::iter::repeat(None)).zip(&types);
             let inputs = carriers.map(|(d, ty)| d.map(|d| (d, Factor::step(size, ty.shape[d]))));
             let output = factor.output.map(|d| (d, Factor::step(size, node.ty.shape[d])));
@@ -345,6 +351,7 @@ impl Resolved<'_> {
         let output = match self.factor.kind {
             Kind::Mapped => split(self.output.expect("a mapped factor is in the result")),
             Kind::Sum => Placement::Partial(Merge::Sum),
+            Kind::Prod => Placement::Partial(Merge::Prod),
             Kind::Max => Placement::Partial(Merge::Max),
             Kind::Min => Placement::Partial(Merge::Min),
             Kind::Whole | Kind::Halo => unreachable!("these are not cut"),

@@ -313,7 +313,7 @@ impl<'a> Emitter<'a> {
         let factor = &choice.rule.factors[merged];
         let size = factor.size(&types, &node.ty);
         let range = ranges(merged);
-        if factor.kind != Kind::Sum {
+        if !matches!(factor.kind, Kind::Sum | Kind::Prod) {
             let node = self.add(op, &inputs, device);
             return Part { region, roots: smallvec![Root { blocks: range, node }] };
         }

@@ -249,6 +249,7 @@ impl<'a> Emitter<'a> {
         roots.sort_by_key(|root| root.blocks.start);
         let op = spread.placements.iter().find_map(|p| match p {
             Placement::Partial(Merge::Sum) => Some(BinaryOp::Add),
+            Placement::Partial(Merge::Prod) => Some(BinaryOp::Mul),
             Placement::Partial(Merge::Max) => Some(BinaryOp::Max),
             Placement::Partial(Merge::Min) => Some(BinaryOp::Min),
             _ => None,
@@ -261,7 +262,7 @@ impl<'a> Emitter<'a> {
                 (level, self.slice(root.node, have, piece))
             })
             .collect();
-        let merged = if op == BinaryOp::Add {
+        let merged = if matches!(op, BinaryOp::Add | BinaryOp::Mul) {
             let mut tree = TreeSum::new();
             parts.into_iter().for_each(|(level, node)| tree.push_tree(level, node, |a, b| self.join(op, a, b, device)));
             tree.finish(|a, b| self.join(op, a, b, device))
