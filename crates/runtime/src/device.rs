@@ -212,11 +212,17 @@ impl Device {
         outputs.into_iter().enumerate().map(value).collect()
     }
 
-    /// Copies a value of this type from any device to this one. Returns before the value is computed or copied.
-    pub fn copy(&self, value: &Value, ty: &Type) -> Value {
-        let target = Arc::new(Buffer::new(&self.inner.pool, value.buffer().bytes()));
+    /// Copies a value from any device to this one, or a part of it: the elements of this type from element `offset` on.
+    /// Returns before the value is computed or copied.
+    ///
+    /// # Panics
+    /// When the value has fewer elements.
+    pub fn copy(&self, value: &Value, offset: usize, ty: &Type) -> Value {
+        let offset = offset * ty.dtype.size();
+        assert!(offset + ty.bytes() <= value.buffer().bytes(), "a part of a value ends within it");
+        let target = Arc::new(Buffer::new(&self.inner.pool, ty.bytes()));
         let between = (value.device(), self.inner.id);
-        let copy = Copy { source: value.clone_parts(), target: target.clone(), between, ty: ty.clone() };
+        let copy = Copy { source: value.clone_parts(), offset, target: target.clone(), between, ty: ty.clone() };
         let mut after = self.fences();
         after.extend(value.ready().after().map(|(event, part)| (event.clone(), part)));
         let after = after.iter().map(|(event, part)| (event, *part));

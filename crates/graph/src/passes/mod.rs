@@ -11,6 +11,7 @@ mod place;
 mod rewrite;
 mod simplify;
 mod split;
+mod work;
 
 pub use differentiate::differentiate;
 pub use fuse::fuse;
@@ -45,14 +46,14 @@ pub fn plan(
 ) -> Plan {
     observe("record", graph);
     if sites.meshes.is_empty() {
-        let partition = partition(graph, sites.of, home, donation);
+        let partition = partition(graph, sites.of, &[], home, donation);
         return compiled(partition, Vec::new(), Vec::new(), target, observe);
     }
-    let Split { graph: spread, devices, outputs, exchanges } = split(graph, sites);
+    let Split { graph: spread, devices, phases, outputs, exchanges } = split(graph, sites);
     verify("split", &spread);
     observe("split", &spread);
     let donation = donation_of_parts(graph, sites, donation);
-    let partition = partition(&spread, &devices, home, &donation);
+    let partition = partition(&spread, &devices, &phases, home, &donation);
     compiled(partition, outputs, exchanges, target, observe)
 }
 
@@ -68,7 +69,7 @@ fn compiled(
             let program = Arc::new(compile(&graph, &donation, &*target(device), &mut *observe));
             Task::Run { device, program, inputs, outputs }
         }
-        Piece::Copy { value, to, result, ty } => Task::Copy { value, to, result, ty },
+        Piece::Copy { value, offset, to, result, ty } => Task::Copy { value, offset, to, result, ty },
     };
     let tasks = partition.pieces.into_iter().map(compiled).collect();
     Plan { tasks, values: partition.values, outputs: partition.outputs, spread, exchanges }

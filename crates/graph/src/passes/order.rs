@@ -1,6 +1,7 @@
 //! The order in which the nodes run.
 
 use super::rewrite::Rewrite;
+use super::work::takes_little;
 use crate::graph::{Graph, NodeId};
 use crate::op::Op;
 
@@ -15,9 +16,9 @@ pub fn order(graph: &Graph) -> Graph {
             emit(&mut rewrite, &mut done, id);
         }
     }
-    // Parts of inputs that are wanted as they are: other devices may be waiting for them.
-    for &o in &graph.outputs {
-        if is_part_of_input(graph, o) {
+    // What is wanted and needs next to nothing: other devices may be waiting for it.
+    for (&o, little) in graph.outputs.iter().zip(takes_little(graph, &graph.outputs)) {
+        if little {
             emit(&mut rewrite, &mut done, o);
         }
     }
@@ -32,18 +33,6 @@ pub fn order(graph: &Graph) -> Graph {
         }
     }
     rewrite.finish()
-}
-
-/// Whether the value is a view of an input.
-fn is_part_of_input(graph: &Graph, mut id: NodeId) -> bool {
-    loop {
-        let node = graph.node(id);
-        match node.op {
-            Op::Input(_) => return true,
-            Op::Reshape(_) | Op::Permute(_) | Op::Expand(_) | Op::Slice(_) => id = node.inputs[0],
-            _ => return false,
-        }
-    }
 }
 
 fn emit(rewrite: &mut Rewrite, done: &mut [bool], id: NodeId) {

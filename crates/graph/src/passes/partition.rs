@@ -14,7 +14,7 @@ use crate::graph::{Graph, Node, NodeId};
 use crate::op::Op;
 use crate::ops::Input;
 use crate::program::Donation;
-use crate::shape::Type;
+use crate::shape::{Layout, Type};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
@@ -36,8 +36,10 @@ pub enum Piece {
     },
     /// A copy to another device.
     Copy {
-        /// What is copied.
+        /// What is copied, or a part of it.
         value: usize,
+        /// The first element that is copied.
+        offset: usize,
         /// Where to.
         to: u32,
         /// The copy.
@@ -63,13 +65,22 @@ const FLOPS_PER_BYTE: u64 = 8;
 
 /// Divides a graph. `devices` says where each node is computed, and each input lies; nodes with `None` are computed
 /// wherever they are needed, at `home` if nobody needs them. `donation` says which inputs may be overwritten.
-pub fn partition(graph: &Graph, devices: &[Option<u32>], home: u32, donation: &Donation) -> Partition {
+///
+/// `phases` are parts of the work that are done one after the other, such as microbatches: pieces are of one of them, and
+/// earlier ones are handed over first. A node's phase is at least that of its operands; without any, all is one phase.
+pub fn partition(
+    graph: &Graph,
+    devices: &[Option<u32>],
+    phases: &[usize],
+    home: u32,
+    donation: &Donation,
+) -> Partition {
     let mut sites = devices.iter().flatten();
     let first = sites.next().copied().unwrap_or(home);
     if sites.all(|&device| device == first) && !graph.nodes.iter().any(|node| matches!(node.op, Op::ToDevice(_))) {
         return whole(graph, first, donation);
     }
-    Division::new(graph, devices, home).divide(donation)
+    Division::new(graph, devices, phases, home).divide(donation)
 }
 
 /// The only piece of a graph on one device.
@@ -105,6 +116,7 @@ enum Site {
 struct Division<'a> {
     graph: &'a Graph,
     home: u32,
+    phases: &'a [usize],
     /// The node that a node merely passes on: the operand of a passage between devices.
     roots: Vec<NodeId>,
     sites: Vec<Site>,
@@ -114,7 +126,7 @@ struct Division<'a> {
     /// The bundle that the copy of a root to a device belongs to.
     bundles: HashMap<(NodeId, u32), u32>,
     groups: Vec<Group>,
-    by_key: HashMap<(u32, SetId), usize>,
+    by_key: HashMap<(u32, SetId, usize), usize>,
     /// The group of each node that is computed on a device.
     group_of: Vec<usize>,
     /// The value of each root that leaves its group, and of each copy.
@@ -123,11 +135,21 @@ struct Division<'a> {
     leaves: HashMap<NodeId, usize>,
 }
 
+/// A copy of a node's value, whose elements follow each other in the value of another node from `offset` on.
+#[derive(Clone, Copy)]
+struct Copy {
+    node: NodeId,
+    base: NodeId,
+    offset: usize,
+    to: u32,
+    result: usize,
+}
+
 /// The copies between devices and sets of them.
 #[derive(Default)]
 struct Copies {
     /// What is copied where, and the value of the copy.
-    list: Vec<(NodeId, u32, usize)>,
+    list: Vec<Copy>,
     known: HashMap<(NodeId, u32), usize>,
     /// The member of sets that stands for each copy: one for all of a bundle.
     members: Vec<usize>,
@@ -185,6 +207,7 @@ impl Copies {
 struct Group {
     device: u32,
     set: SetId,
+    phase: usize,
     graph: Graph,
     /// Where nodes of the whole graph are in the piece's.
     local: HashMap<NodeId, NodeId>,
@@ -196,7 +219,7 @@ struct Group {
 }
 
 impl<'a> Division<'a> {
-    fn new(graph: &'a Graph, devices: &[Option<u32>], home: u32) -> Self {
+    fn new(graph: &'a Graph, devices: &[Option<u32>], phases: &'a [usize], home: u32) -> Self {
         let mut roots: Vec<NodeId> = graph.ids().collect();
         let mut sites = Vec::with_capacity(graph.nodes.len());
         let mut leaves = HashMap::new();
@@ -223,6 +246,7 @@ impl<'a> Division<'a> {
         Division {
             graph,
             home,
+            phases,
             roots,
             sites,
             sets: vec![0; graph.nodes.len()],
@@ -262,7 +286,7 @@ impl<'a> Division<'a> {
             if let Site::At(device) = self.site(id) {
                 let set = self.set_of(id, device);
                 self.sets[id.index()] = set;
-                self.group_of[id.index()] = self.group(device, set);
+                self.group_of[id.index()] = self.group(device, set, self.phase(id));
             }
         }
         // Groups are filled in the order of nodes, so that operands of one group come before their uses.
@@ -276,13 +300,17 @@ impl<'a> Division<'a> {
         self.finish(donation, outputs)
     }
 
-    /// The group of a device and a set, begun if it is new.
-    fn group(&mut self, device: u32, set: SetId) -> usize {
-        if let Some(&group) = self.by_key.get(&(device, set)) {
+    fn phase(&self, id: NodeId) -> usize {
+        self.phases.get(id.index()).copied().unwrap_or(0)
+    }
+
+    /// The group of a device, a set and a phase, begun if it is new.
+    fn group(&mut self, device: u32, set: SetId, phase: usize) -> usize {
+        if let Some(&group) = self.by_key.get(&(device, set, phase)) {
             return group;
         }
-        self.by_key.insert((device, set), self.groups.len());
-        self.groups.push(Group { device, set, first: usize::MAX, ..Group::default() });
+        self.by_key.insert((device, set, phase), self.groups.len());
+        self.groups.push(Group { device, set, phase, first: usize::MAX, ..Group::default() });
         self.groups.len() - 1
     }
 
@@ -310,7 +338,12 @@ impl<'a> Division<'a> {
                 }
                 Site::At(at) => {
                     let before = self.sets[x.index()];
-                    if at == device { before } else { self.arrival(x, device, before) }
+                    if at == device {
+                        before
+                    } else {
+                        let (base, _) = self.base(x);
+                        self.arrival(x, device, self.sets[base.index()])
+                    }
                 }
             };
             set = self.copies.union(set, own);
@@ -330,6 +363,7 @@ impl<'a> Division<'a> {
             return copy;
         }
         let value = self.new_value();
+        let (base, offset) = self.base(x);
         let copy = self.copies.list.len();
         let copies = &mut self.copies;
         let bundle = self.bundles.get(&(x, device)).copied().unwrap_or(0);
@@ -342,7 +376,7 @@ impl<'a> Division<'a> {
             }
         };
         copies.members.push(member);
-        copies.list.push((x, device, value));
+        copies.list.push(Copy { node: x, base, offset, to: device, result: value });
         self.copies.known.insert((x, device), copy);
         copy
     }
@@ -412,16 +446,45 @@ impl<'a> Division<'a> {
             Site::Number => self.leaves[&x],
             Site::Leaf(at) if at == device => self.leaves[&x],
             Site::At(at) if at == device => self.produce(x),
-            Site::Leaf(_) => {
+            Site::Leaf(_) | Site::At(_) => {
                 let copy = self.copy(x, device);
-                self.copies.list[copy].2
-            }
-            Site::At(_) => {
-                self.produce(x);
-                let copy = self.copy(x, device);
-                self.copies.list[copy].2
+                let Copy { base, result, .. } = self.copies.list[copy];
+                if let Site::At(_) = self.site(base) {
+                    self.produce(base);
+                }
+                result
             }
             Site::Free => unreachable!("values without a device are computed where they are needed"),
+        }
+    }
+
+    /// The node whose value contains the value of `x` without gaps, and where: `x` itself unless it is a view.
+    fn base(&self, x: NodeId) -> (NodeId, usize) {
+        let mut views = Vec::new();
+        let mut base = x;
+        loop {
+            let node = self.graph.node(base);
+            if !matches!(node.op, Op::Reshape(_) | Op::Permute(_) | Op::Slice(_)) {
+                break;
+            }
+            views.push(node);
+            base = self.root(node.inputs[0]);
+        }
+        let same_place = match (self.site(base), self.site(x)) {
+            (Site::Leaf(at) | Site::At(at), Site::At(here)) => at == here,
+            _ => false,
+        };
+        let layout = views.iter().rev().try_fold(Layout::contiguous(&self.graph.ty(base).shape), |layout, view| {
+            match &view.op {
+                Op::Reshape(op) => layout.reshape(&op.shape),
+                Op::Permute(op) => Some(layout.permute(&op.dims)),
+                Op::Slice(op) => Some(layout.slice(&op.starts, &op.sizes, &op.steps)),
+                _ => unreachable!("only these are views"),
+            }
+        });
+        match layout {
+            Some(layout) if same_place && layout.is_contiguous() => (base, layout.offset),
+            _ => (x, 0),
         }
     }
 
@@ -445,7 +508,7 @@ impl<'a> Division<'a> {
             _ => self.home,
         };
         if self.site(x) == Site::Free {
-            let group = self.group(device, 0);
+            let group = self.group(device, 0, 0);
             self.sites[x.index()] = Site::At(device);
             self.group_of[x.index()] = group;
             self.add(group, x);
@@ -469,13 +532,11 @@ impl<'a> Division<'a> {
             last[value] == Some(at) && !kept[value] && donation.get(value).copied().unwrap_or(true)
         };
         let mut pieces = Vec::new();
-        let mut copies_of: HashMap<NodeId, Vec<(u32, usize)>> = HashMap::new();
-        for &(source, to, result) in &self.copies.list {
-            match self.leaves.get(&source) {
-                Some(&value) => {
-                    pieces.push(Piece::Copy { value, to, result, ty: self.graph.ty(source).clone() });
-                }
-                None => copies_of.entry(source).or_default().push((to, result)),
+        let mut copies_of: HashMap<NodeId, Vec<Copy>> = HashMap::new();
+        for copy in &self.copies.list {
+            match self.leaves.get(&copy.base) {
+                Some(&value) => pieces.push(self.copy_piece(copy, value)),
+                None => copies_of.entry(copy.base).or_default().push(*copy),
             }
         }
         for (at, &group) in order.iter().enumerate() {
@@ -485,12 +546,16 @@ impl<'a> Division<'a> {
             let values = outputs.iter().map(|x| self.produced[x]).collect();
             pieces.push(Piece::Run { device, graph, inputs, donation, outputs: values });
             for x in outputs {
-                for &(to, result) in copies_of.get(&x).into_iter().flatten() {
-                    pieces.push(Piece::Copy { value: self.produced[&x], to, result, ty: self.graph.ty(x).clone() });
-                }
+                let copies = copies_of.get(&x).into_iter().flatten();
+                pieces.extend(copies.map(|copy| self.copy_piece(copy, self.produced[&x])));
             }
         }
         Partition { pieces, values: self.values, outputs }
+    }
+
+    fn copy_piece(&self, copy: &Copy, value: usize) -> Piece {
+        let Copy { node, offset, to, result, .. } = *copy;
+        Piece::Copy { value, offset, to, result, ty: self.graph.ty(node).clone() }
     }
 
     /// The groups, those that the end waits longest for first (the upward rank of list scheduling: Topcuoglu, Hariri and
@@ -498,16 +563,18 @@ impl<'a> Division<'a> {
     fn order(&self) -> Vec<usize> {
         // A group without results has nothing but views and numbers that others make for themselves.
         let mut by_size: Vec<usize> = (0..self.groups.len()).filter(|&g| !self.groups[g].outputs.is_empty()).collect();
-        by_size.sort_by_cached_key(|&g| (self.copies.size(self.groups[g].set), self.groups[g].first));
+        by_size.sort_by_cached_key(|&g| {
+            (self.copies.size(self.groups[g].set), self.groups[g].phase, self.groups[g].first)
+        });
         let mut producer: HashMap<usize, (usize, u64)> = HashMap::new();
         for &g in &by_size {
             for x in &self.groups[g].outputs {
                 producer.insert(self.produced[x], (g, 0));
             }
         }
-        for &(x, _, result) in &self.copies.list {
-            if let Some(&value) = self.produced.get(&x) {
-                let way = FLOPS_PER_BYTE * self.graph.ty(x).bytes() as u64;
+        for &Copy { node, base, result, .. } in &self.copies.list {
+            if let Some(&value) = self.produced.get(&base) {
+                let way = FLOPS_PER_BYTE * self.graph.ty(node).bytes() as u64;
                 producer.insert(result, (producer[&value].0, way));
             }
         }
@@ -523,7 +590,7 @@ impl<'a> Division<'a> {
             }
         }
         let mut order = by_size;
-        order.sort_by_key(|&g| (std::cmp::Reverse(rank[&g]), self.groups[g].first));
+        order.sort_by_key(|&g| (self.groups[g].phase, std::cmp::Reverse(rank[&g]), self.groups[g].first));
         order
     }
 }

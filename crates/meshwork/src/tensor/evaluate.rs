@@ -314,8 +314,8 @@ impl Collected {
                         made[id - leaves.len()] = Some(value);
                     }
                 }
-                Task::Copy { value: id, to, result, ty } => {
-                    let copy = sites.get(DeviceId(*to)).copy(value(*id).expect(ORDERED), ty);
+                Task::Copy { value: id, offset, to, result, ty } => {
+                    let copy = sites.get(DeviceId(*to)).copy(value(*id).expect(ORDERED), *offset, ty);
                     made[result - leaves.len()] = Some(copy);
                 }
             }

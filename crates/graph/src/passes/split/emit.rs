@@ -10,6 +10,7 @@ use crate::graph::{Graph, Node, NodeId, Operands};
 use crate::mesh::{Mesh, Placement, Placements};
 use crate::op::Op;
 use crate::ops::{Element, Input};
+use crate::passes::work::takes_little;
 use crate::region::Region;
 use crate::rule::{Factor, Kind};
 use crate::shape::Type;
@@ -66,6 +67,10 @@ pub(super) struct Emitter<'a> {
     pub choices: &'a [Option<Choice>],
     pub new: Graph,
     pub devices: Vec<Option<u32>>,
+    /// The microbatch of the rank that each node was written for.
+    phases: Vec<usize>,
+    /// The microbatch of the rank that is being written.
+    phase: usize,
     /// The value of each old node so far.
     pub held: Vec<Held<'a>>,
     /// Values of old nodes that a device has, merged, with their regions and the bundle that brought them.
@@ -97,6 +102,21 @@ fn needs(graph: &Graph, choices: &[Option<Choice>]) -> HashMap<NodeId, Vec<Place
     needs
 }
 
+/// The microbatch that each node is computed with: its own, unless an operand is of a later one. What takes little work
+/// belongs to the first, so that counts of the whole batch are there when its microbatches need them.
+fn phases(graph: &Graph, own: Vec<usize>) -> Vec<usize> {
+    if own.iter().all(|&phase| phase == 0) {
+        return own;
+    }
+    let mut phases = own;
+    let little = takes_little(graph, &graph.ids().collect::<Vec<_>>());
+    for id in graph.ids().map(NodeId::index) {
+        let before = graph.nodes[id].inputs.iter().map(|x| phases[x.index()]).max().unwrap_or(0);
+        phases[id] = if little[id] { before } else { before.max(phases[id]) };
+    }
+    phases
+}
+
 impl<'a> Emitter<'a> {
     pub fn new(graph: &'a Graph, sites: &'a Sites<'a>, choices: &'a [Option<Choice>]) -> Self {
         Emitter {
@@ -105,6 +125,8 @@ impl<'a> Emitter<'a> {
             choices,
             new: Graph::new(),
             devices: Vec::new(),
+            phases: Vec::new(),
+            phase: 0,
             held: Vec::with_capacity(graph.nodes.len()),
             there: HashMap::new(),
             needs: needs(graph, choices),
@@ -164,7 +186,8 @@ impl<'a> Emitter<'a> {
             }
             outputs.push(Some(placements));
         }
-        Split { graph: self.new, devices: self.devices, outputs, exchanges: self.exchanges }
+        let phases = phases(&self.new, self.phases);
+        Split { graph: self.new, devices: self.devices, phases, outputs, exchanges: self.exchanges }
     }
 
     /// Adds a node on a device, unless it is there already.
@@ -185,6 +208,7 @@ impl<'a> Emitter<'a> {
     fn push(&mut self, node: Node, device: Option<u32>) -> NodeId {
         self.new.nodes.push(node);
         self.devices.push(device);
+        self.phases.push(if device.is_some() { self.phase } else { 0 });
         NodeId(self.new.nodes.len() as u32 - 1)
     }
 
@@ -284,7 +308,12 @@ impl<'a> Emitter<'a> {
         let node = self.graph.node(id);
         let operands: Vec<Rc<Spread<'a>>> =
             node.inputs.iter().zip(&choice.operands).map(|(&x, lies)| self.convert(x, mesh, lies)).collect();
-        let parts = (0..mesh.size()).map(|rank| self.part(id, choice, mesh, &operands, rank)).collect();
+        let part = |rank: usize| {
+            self.phase = mesh.phase(rank);
+            self.part(id, choice, mesh, &operands, rank)
+        };
+        let parts = (0..mesh.size()).map(part).collect();
+        self.phase = 0;
         Held::Spread(Rc::new(Spread { mesh, placements: choice.placements.clone(), parts }))
     }
 

@@ -162,8 +162,9 @@ impl<'a> Emitter<'a> {
         let mesh = from.mesh;
         let shape = &self.graph.ty(x).shape;
         let axes = 0..mesh.axes.len();
-        let merged: Vec<usize> =
-            axes.filter(|&a| from.placements[a].is_partial() && to[a] == Placement::Replicated).collect();
+        let merged: Vec<usize> = axes
+            .filter(|&a| from.placements[a].is_partial() && to[a] == Placement::Replicated && mesh.spans(a))
+            .collect();
         let peers: usize = merged.iter().map(|&axis| mesh.axes[axis].1).product();
         if merged.is_empty() || peers <= 2 {
             return;

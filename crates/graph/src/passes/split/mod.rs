@@ -39,6 +39,8 @@ pub struct Split {
     pub graph: Graph,
     /// The device of each node.
     pub devices: Vec<Option<u32>>,
+    /// The microbatch that each node belongs to, and so is computed with; at least that of its operands.
+    pub phases: Vec<usize>,
     /// How the outputs that are on a mesh lie there.
     pub outputs: Vec<Option<Placements>>,
     /// What moves between ranks, in the order in which it was found to be needed.
