@@ -5,7 +5,7 @@ use meshwork_queue::{Event, Part};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// Alignment of every block: a cache line, and enough for any vector load.
 const ALIGNMENT: usize = meshwork_graph::passes::ALIGNMENT;
@@ -45,8 +45,10 @@ struct PoolState {
 
 struct Block(*mut u8);
 
-// SAFETY: a free block belongs to whoever takes it from the list.
+// SAFETY: a free block belongs to whoever takes it from the list, another one to its buffer.
 unsafe impl Send for Block {}
+// SAFETY: the pointer is only read.
+unsafe impl Sync for Block {}
 
 fn layout(bytes: usize) -> Layout {
     Layout::from_size_align(bytes.max(1).next_multiple_of(ALIGNMENT), ALIGNMENT).expect("a size that fits in memory")
@@ -130,12 +132,13 @@ impl Drop for Pool {
     }
 }
 
-/// A block of device memory, given back when dropped.
+/// A block of device memory, taken when it is first written and given back when dropped: what waits to be computed needs
+/// no memory yet.
 ///
 /// Who may touch the elements is a matter of events: the task that computes a buffer writes it before its event is
 /// complete, everybody reads after that, and who overwrites it again waits for the tasks that read it.
 pub struct Buffer {
-    pointer: *mut u8,
+    block: OnceLock<Block>,
     bytes: usize,
     pool: Arc<Pool>,
     /// Tasks that read the elements, and may not have ended.
@@ -152,14 +155,14 @@ unsafe impl Sync for Buffer {}
 
 impl Buffer {
     pub(crate) fn new(pool: &Arc<Pool>, bytes: usize) -> Self {
-        Buffer { pointer: pool.take(bytes), bytes, pool: pool.clone(), readers: Mutex::default() }
+        Buffer { block: OnceLock::new(), bytes, pool: pool.clone(), readers: Mutex::default() }
     }
 
     /// A buffer filled with a copy of `contents`.
     pub(crate) fn of(pool: &Arc<Pool>, contents: &[u8]) -> Self {
         let buffer = Buffer::new(pool, contents.len());
         // SAFETY: the new block has this size and nobody else has it.
-        unsafe { std::ptr::copy_nonoverlapping(contents.as_ptr(), buffer.pointer, contents.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(contents.as_ptr(), buffer.pointer(), contents.len()) };
         buffer
     }
 
@@ -193,7 +196,7 @@ impl Buffer {
 
     /// The first byte.
     pub fn pointer(&self) -> *mut u8 {
-        self.pointer
+        self.block.get_or_init(|| Block(self.pool.take(self.bytes))).0
     }
 
     /// The bytes.
@@ -202,12 +205,14 @@ impl Buffer {
     /// The event of the value must be complete, and no work that overwrites the buffer may have been handed over.
     pub unsafe fn contents(&self) -> &[u8] {
         // SAFETY: the block has this size; the caller promises that nobody writes it.
-        unsafe { std::slice::from_raw_parts(self.pointer, self.bytes) }
+        unsafe { std::slice::from_raw_parts(self.pointer(), self.bytes) }
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.pool.give_back(self.pointer, self.bytes);
+        if let Some(block) = self.block.take() {
+            self.pool.give_back(block.0, self.bytes);
+        }
     }
 }

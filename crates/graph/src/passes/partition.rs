@@ -77,7 +77,11 @@ pub fn partition(
 ) -> Partition {
     let mut sites = devices.iter().flatten();
     let first = sites.next().copied().unwrap_or(home);
-    if sites.all(|&device| device == first) && !graph.nodes.iter().any(|node| matches!(node.op, Op::ToDevice(_))) {
+    let in_one = phases.iter().all(|&phase| phase == 0);
+    if in_one
+        && sites.all(|&device| device == first)
+        && !graph.nodes.iter().any(|node| matches!(node.op, Op::ToDevice(_)))
+    {
         return whole(graph, first, donation);
     }
     Division::new(graph, devices, phases, home).divide(donation)

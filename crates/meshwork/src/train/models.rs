@@ -5,6 +5,7 @@ use crate::Tensor;
 use crate::mesh::{Placement, Rule};
 use crate::nn::{Conv2d, Layer, Linear, Module};
 use meshwork_data::{DataPair, Dataset, Field, FieldType};
+use meshwork_graph::canonical::{Blocking, Blocks};
 
 /// Two convolutions and two fully connected layers for 28×28 grey images of 10 classes; 129,068 parameters
 /// (LeCun et al., 1998, in the form that tutorials use).
@@ -113,14 +114,20 @@ impl BuiltIn {
     /// Where the parameters are cut along the axis `tensor`: layers by their outputs and by their inputs in turn, so that
     /// what one leaves is what the next one takes (Shoeybi et al., 2019).
     pub fn tensor_plan(self) -> Vec<Rule> {
-        let (column, row): (&[&str], &[&str]) = match self {
+        let cut = |name: &str, placement: Placement| Rule::new(name, [("tensor", placement)]);
+        let split = Placement::split;
+        let fully_connected = [cut("fc1.weight", split(0)), cut("fc1.bias", split(0)), cut("fc2.weight", split(1))];
+        match self {
             BuiltIn::LeNet => {
-                (&["conv1.weight", "conv1.bias", "fc1.weight", "fc1.bias"], &["conv2.weight", "fc2.weight"])
+                // Between channels where the next layer's sums over them are cut.
+                let unit = Blocks::contraction(Blocking::Features, 20, 5 * 5).unit;
+                let channels = Placement::Split { dim: 0, unit };
+                let convolutions =
+                    [cut("conv1.weight", channels), cut("conv1.bias", channels), cut("conv2.weight", split(1))];
+                convolutions.into_iter().chain(fully_connected).collect()
             }
-            BuiltIn::Mlp => (&["fc1.weight", "fc1.bias"], &["fc2.weight"]),
-        };
-        let cut = |dim: usize| move |name: &&str| Rule::new(name, [("tensor", Placement::split(dim))]);
-        column.iter().map(cut(0)).chain(row.iter().map(cut(1))).collect()
+            BuiltIn::Mlp => fully_connected.into(),
+        }
     }
 
     /// The model of a name.

@@ -4,7 +4,7 @@
 //! through the factors as wishes. Then every node, in order, takes the cut that is nearest to what is there: one that moves
 //! no operand if there is any, otherwise the one that moves the fewest bytes, its way to the wish included.
 
-use super::{Sites, enters, is_pointwise, passes_partial, replicated};
+use super::{Sites, enters, is_pointwise, is_view, passes_partial, replicated};
 use crate::canonical::samples_unit;
 use crate::graph::{Graph, NodeId};
 use crate::mesh::{Merge, Mesh, Placement, Placements};
@@ -150,16 +150,19 @@ impl Axis<'_> {
         natural
     }
 
-    /// How users would like to have what they use.
+    /// How users would like to have what they use: elementwise updates, and what looks at values in another shape.
     fn carry_backward(&self, natural: &[Option<Placement>]) -> Vec<Option<Placement>> {
         let mut wishes: Vec<Option<Placement>> = vec![None; self.graph.nodes.len()];
         for &id in self.on.iter().rev() {
             let node = self.graph.node(id);
             let Some(wish) = self.given(id).or(wishes[id.index()]).or(natural[id.index()]) else { continue };
+            if !is_pointwise(node) && !is_view(node) {
+                continue;
+            }
             for (i, x) in node.inputs.iter().enumerate().filter(|(_, x)| self.sites.mesh(**x).is_some()) {
                 let carried = match wish.cut() {
                     Some(_) => self.factors(id).find_map(|(_, factor)| factor.backward(i, wish)),
-                    None => (is_pointwise(node) || passes_partial(node)).then_some(Placement::Replicated),
+                    None => Some(Placement::Replicated),
                 };
                 wishes[x.index()] = wishes[x.index()].or(carried);
             }
@@ -214,6 +217,13 @@ impl Axis<'_> {
             && let Source::At(partial @ Placement::Partial(merge)) = self.source(node.inputs[0])
         {
             candidates.push(Candidate { way: Way::Partial(merge), output: partial, operands: vec![partial] });
+        }
+        let is_whole =
+            |x: &NodeId| !matches!(self.source(*x), Source::At(placement) if placement != Placement::Replicated);
+        if is_view(node) && node.inputs.iter().all(is_whole) {
+            // Whoever needs a part of it takes that part.
+            let operands = vec![Placement::Replicated; node.inputs.len()];
+            return vec![Candidate { way: Way::Whole, output: Placement::Replicated, operands }];
         }
         for (i, factor) in self.factors(id) {
             let mut units: SmallVec<[usize; 4]> = SmallVec::new();

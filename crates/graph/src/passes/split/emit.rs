@@ -150,7 +150,11 @@ impl<'a> Emitter<'a> {
                 if self.sites.of[id.index()].is_none() { Held::Number(new) } else { Held::On(new) }
             }
             (Op::ToDevice(_), Some(_)) => self.held[node.inputs[0].index()].clone(),
-            (Op::Place(place), Some(mesh)) => Held::Spread(self.convert(node.inputs[0], mesh, &place.placements)),
+            (Op::Place(place), Some(mesh)) => match &self.held[node.inputs[0].index()] {
+                // Brought there when it is needed so; at the end, if the graph gives it away, with all others.
+                Held::Spread(spread) if spread.mesh == mesh => Held::Spread(spread.clone()),
+                _ => Held::Spread(self.convert(node.inputs[0], mesh, &place.placements)),
+            },
             (_, Some(mesh)) => self.on_mesh(id, mesh),
             (_, None) => match self.sites.of[id.index()] {
                 None => Held::Anywhere,
@@ -162,32 +166,49 @@ impl<'a> Emitter<'a> {
 
     pub fn finish(mut self) -> Split {
         self.user = None;
-        let mut outputs = Vec::new();
-        for &id in &self.graph.outputs {
-            let Some(mesh) = self.sites.mesh(id) else {
+        let graph = self.graph;
+        let placed: Vec<Option<(&'a Mesh, Placements)>> =
+            graph.outputs.iter().map(|&id| self.output_lies(id)).collect();
+        // What must be merged comes first, then all that is only moved, as one bundle.
+        for (&id, (mesh, lies)) in
+            graph.outputs.iter().zip(&placed).filter_map(|(id, placed)| Some((id, placed.as_ref()?)))
+        {
+            if self.partial(id, mesh, lies).is_some() {
+                self.convert(id, mesh, lies);
+            }
+        }
+        self.bundle += 1;
+        for (&id, placed) in graph.outputs.iter().zip(&placed) {
+            let Some((mesh, lies)) = placed else {
                 let node = match &self.held[id.index()] {
                     Held::On(node) | Held::Number(node) => *node,
-                    _ => self.anywhere(id, &Region::whole(&self.graph.ty(id).shape)),
+                    _ => self.anywhere(id, &Region::whole(&graph.ty(id).shape)),
                 };
                 self.new.outputs.push(node);
-                outputs.push(None);
                 continue;
             };
-            let placements = match &self.held[id.index()] {
-                Held::Spread(spread) if spread.mesh == mesh => {
-                    let merged = |p: &Placement| if p.is_partial() { Placement::Replicated } else { *p };
-                    spread.placements.iter().map(merged).collect()
-                }
-                _ => replicated(mesh),
-            };
-            let spread = self.convert(id, mesh, &placements);
-            for rank in mesh.stored(&self.graph.ty(id).shape, &placements) {
+            let spread = self.convert_one(id, mesh, lies);
+            for rank in mesh.stored(&graph.ty(id).shape, lies) {
                 self.new.outputs.push(spread.parts[rank].roots[0].node);
             }
-            outputs.push(Some(placements));
         }
+        let outputs = placed.into_iter().map(|placed| Some(placed?.1)).collect();
         let phases = phases(&self.new, self.phases);
         Split { graph: self.new, devices: self.devices, phases, outputs, exchanges: self.exchanges }
+    }
+
+    /// How an output lies on its mesh, if it is on one.
+    fn output_lies(&self, id: NodeId) -> Option<(&'a Mesh, Placements)> {
+        let mesh = self.sites.mesh(id)?;
+        let placements = match (&self.graph.node(id).op, &self.held[id.index()]) {
+            (Op::Place(place), _) => place.placements.clone(),
+            (_, Held::Spread(spread)) if spread.mesh == mesh => {
+                let merged = |p: &Placement| if p.is_partial() { Placement::Replicated } else { *p };
+                spread.placements.iter().map(merged).collect()
+            }
+            _ => replicated(mesh),
+        };
+        Some((mesh, placements))
     }
 
     /// Adds a node on a device, unless it is there already.

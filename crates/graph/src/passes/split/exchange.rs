@@ -117,13 +117,14 @@ impl<'a> Emitter<'a> {
     }
 
     /// A value that must be merged to lie as `to` says.
-    fn partial(&self, x: NodeId, mesh: &Mesh, to: &Placements) -> Option<Rc<Spread<'a>>> {
+    pub fn partial(&self, x: NodeId, mesh: &Mesh, to: &Placements) -> Option<Rc<Spread<'a>>> {
         let Held::Spread(spread) = &self.held[x.index()] else { return None };
         let merges = spread.placements.iter().zip(to).any(|(from, to)| from.is_partial() && !to.is_partial());
         (spread.mesh == mesh && merges).then(|| spread.clone())
     }
 
-    fn convert_one(&mut self, x: NodeId, mesh: &'a Mesh, to: &Placements) -> Rc<Spread<'a>> {
+    /// A value as `to` says, by the copies of the bundle that is being made.
+    pub fn convert_one(&mut self, x: NodeId, mesh: &'a Mesh, to: &Placements) -> Rc<Spread<'a>> {
         if let Some(known) = self.known_conversion(x, mesh, to) {
             return known;
         }

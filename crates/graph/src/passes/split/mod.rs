@@ -72,6 +72,11 @@ fn is_pointwise(node: &Node) -> bool {
     matches!(node.op, Op::Element(_) | Op::Place(_))
 }
 
+/// Whether the result has the elements of the operand in another shape, order or number.
+fn is_view(node: &Node) -> bool {
+    matches!(node.op, Op::Reshape(_) | Op::Permute(_) | Op::Expand(_) | Op::Slice(_))
+}
+
 /// Whether the operation moves no element out of a partial value's order of summands.
 fn passes_partial(node: &Node) -> bool {
     matches!(node.op, Op::Reshape(_) | Op::Permute(_))
