@@ -68,7 +68,8 @@ unsafe fn run<T: Element>(
 /// Elements of two buffers that are held in registers.
 const CHUNK: usize = 16;
 
-/// Reduces two buffers of wide elements, all but the last few elements, with nothing in between. Gives how many.
+/// Reduces two buffers of wide elements to one or two, without intermediate results. Gives how many elements it has
+/// reduced: all but the last few, or none.
 ///
 /// # Safety
 /// As [`reduce`].
@@ -86,13 +87,23 @@ unsafe fn pairs<T: Element>(
         T::widen(unsafe { std::slice::from_raw_parts(from, CHUNK) }, &mut chunk);
         chunk
     };
+    let store = |result: &[Wide<T>; CHUNK], to: *mut T| {
+        // SAFETY: the chunk lies in the output, and has been read if that is an input.
+        T::narrow(result, unsafe { std::slice::from_raw_parts_mut(to, CHUNK) });
+    };
+    // With a list of any length the pointers would be loaded again for each chunk.
+    let (first, second) = match *outputs {
+        [first] => (first, None),
+        [first, second] => (first, Some(second)),
+        _ => return 0,
+    };
     for start in (0..len / CHUNK).map(|chunk| chunk * CHUNK) {
-        // SAFETY: `start` lies in the buffers.
+        // SAFETY: the chunk lies in the buffers.
         let (mut x, y) = unsafe { (load(a.add(start)), load(b.add(start))) };
         x.iter_mut().zip(y).for_each(|(x, y)| *x = finish(combine(*x, y)));
-        for output in outputs {
-            // SAFETY: the chunk lies in the output, and has been read if that is an input.
-            T::narrow(&x, unsafe { std::slice::from_raw_parts_mut(output.add(start), CHUNK) });
+        store(&x, first.wrapping_add(start));
+        if let Some(second) = second {
+            store(&x, second.wrapping_add(start));
         }
     }
     len / CHUNK * CHUNK

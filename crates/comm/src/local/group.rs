@@ -162,7 +162,7 @@ impl Group {
         let mut stride = self.world_size();
         for &size in sizes {
             stride /= size;
-            let first = (0..self.world_size()).filter(|rank| rank / stride % size == 0);
+            let first = (0..self.world_size()).filter(|rank| (rank / stride).is_multiple_of(size));
             lists.extend(first.map(|first| (0..size).map(|i| first + i * stride).collect()));
         }
         let made = self.new_groups(&lists, site)?;
