@@ -3,6 +3,7 @@
 use crate::{DType, ReduceOp};
 use std::fmt;
 use std::panic::Location;
+use std::sync::Arc;
 
 /// A collective, with what all ranks must agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,8 +93,11 @@ impl Operation {
     }
 }
 
+/// The size of a dimension in which the tensors of the ranks may differ.
+pub const ANY: usize = usize::MAX;
+
 /// A call of a collective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     /// Which one.
     pub operation: Operation,
@@ -103,12 +107,14 @@ pub struct Call {
     pub input: usize,
     /// Elements that it gets. Operations in place give and get the same buffer.
     pub output: usize,
+    /// The shape of a tensor, if the elements are those of one. Shapes must agree too, apart from [`ANY`].
+    pub shape: Option<Arc<[usize]>>,
     /// Where it is called.
     pub site: &'static Location<'static>,
 }
 
 impl fmt::Display for Call {
-    /// As `all_reduce(sum, 12 f32) at src/main.rs:7:11`.
+    /// As `all_reduce(sum, 12 f32) at src/main.rs:7:11`, or with a shape `all_reduce(sum, f32[3, 4]) at …`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}(", self.operation.name())?;
         let mut separator = "";
@@ -121,7 +127,12 @@ impl fmt::Display for Call {
             argument(f, format_args!("{op}"))?;
         }
         let dtype = self.dtype.map(|dtype| dtype.to_string()).unwrap_or_default();
+        if let Some(shape) = &self.shape {
+            let size = |&size: &usize| if size == ANY { "_".to_string() } else { size.to_string() };
+            argument(f, format_args!("{dtype}[{}]", shape.iter().map(size).collect::<Vec<_>>().join(", ")))?;
+        }
         match self.operation {
+            _ if self.shape.is_some() => {}
             Operation::Barrier | Operation::NewGroups => {}
             Operation::AllReduce(_)
             | Operation::Broadcast { .. }

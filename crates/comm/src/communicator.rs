@@ -32,14 +32,17 @@ pub struct Request<B> {
     pub buffers: B,
     /// For all-to-all, elements that go to each rank, and that come from each; equal parts if missing.
     pub counts: Option<(Vec<usize>, Vec<usize>)>,
+    /// The shape of the tensor whose elements these are, if it is one: see [`Call::shape`](crate::Call::shape).
+    pub shape: Option<Vec<usize>>,
     /// The caller.
     pub site: &'static Location<'static>,
 }
 
 impl<B> Request<B> {
+    /// A call of the caller.
     #[track_caller]
-    fn new(operation: Operation, buffers: B) -> Request<B> {
-        Request { operation, buffers, counts: None, site: Location::caller() }
+    pub fn new(operation: Operation, buffers: B) -> Request<B> {
+        Request { operation, buffers, counts: None, shape: None, site: Location::caller() }
     }
 }
 

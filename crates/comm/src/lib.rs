@@ -37,7 +37,7 @@ mod rendezvous;
 mod share;
 mod sync;
 
-pub use call::{Call, Operation};
+pub use call::{ANY, Call, Operation};
 pub use communicator::{Buffers, Communicator, Given, Lent, Pending, Request};
 pub use element::{DType, Element};
 pub use error::{CommError, Doing, RankCall, State};

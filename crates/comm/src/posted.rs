@@ -149,7 +149,7 @@ impl Posted {
 
 impl Contribution for Posted {
     fn call(&self) -> Call {
-        self.call
+        self.call.clone()
     }
 
     fn check(all: &[Posted]) -> Result<(), &'static str> {
@@ -162,6 +162,7 @@ impl Contribution for Posted {
         agree(&|call| call.operation.reduce_op() == first.operation.reduce_op(), "the reductions differ")?;
         agree(&|call| call.operation.root() == first.operation.root(), "the roots differ")?;
         agree(&|call| call.dtype == first.dtype, "the element types differ")?;
+        agree(&|call| call.shape == first.shape, "the shapes differ")?;
         let inputs = Posted::before(all, all.len(), |call| call.input);
         let outputs = Posted::before(all, all.len(), |call| call.output);
         let (differ, parts) = ("the lengths differ", "the parts do not make up the whole");

@@ -163,7 +163,7 @@ impl<C: Contribution> State<C> {
             Thread::Stuck(_) => Activity::Waiting,
             Thread::Ended => Activity::Ended,
         };
-        Doing { rank, state, last: self.ranks[rank].last }
+        Doing { rank, state, last: self.ranks[rank].last.clone() }
     }
 
     /// One member less will ask for the meeting.

@@ -1,7 +1,7 @@
 //! What becomes of programs that are wrong: every rank gets an error that names the ranks, their calls and the lines.
 
 use meshwork_comm::local::Group;
-use meshwork_comm::{CommError, Communicator, Pending, ReduceOp, World, spawn};
+use meshwork_comm::{Buffers, CommError, Communicator, Operation, Pending, ReduceOp, Request, World, spawn};
 use std::time::Duration;
 
 /// The one error that all ranks get.
@@ -64,6 +64,17 @@ fn different_lengths_types_reductions_and_roots_are_named() {
         message(&reductions),
         "the calls of the ranks do not fit, the reductions differ: rank 0 calls reduce_scatter(sum, 2 f64 to 1) at \
          LINE; rank 1 calls reduce_scatter(mean, 2 f64 to 1) at LINE"
+    );
+    let shapes = failure(2, |group| {
+        let mut values = [0.0f32; 6];
+        let request = Request::new(Operation::AllReduce(ReduceOp::Sum), Buffers::InPlace(&mut values[..]));
+        let shape = [vec![2, 3], vec![3, 2]][group.rank()].clone();
+        group.run(Request { shape: Some(shape), ..request })
+    });
+    assert_eq!(
+        message(&shapes),
+        "the calls of the ranks do not fit, the shapes differ: rank 0 calls all_reduce(sum, f32[2, 3]) at LINE; \
+         rank 1 calls all_reduce(sum, f32[3, 2]) at LINE"
     );
     let roots = failure(2, |group| group.gather(&[1u8], &mut [0; 2], group.rank()));
     assert_eq!(

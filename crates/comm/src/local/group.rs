@@ -102,18 +102,19 @@ impl Group {
         let mut jitter = thread.jitter.borrow_mut();
         jitter.iter_mut().for_each(Jitter::delay);
         let background = owned.is_some();
+        let operation = call.operation;
         let posted = Posted { call, input, output, counts, jitter: jitter.as_mut().map(Jitter::fork), _owned: owned };
         if let Some(reason) = posted.misuse(self.world_size(), self.inner.member) {
-            return Err(thread.rendezvous.refuse(RankCall { rank: self.world_rank(), call }, reason));
+            return Err(thread.rendezvous.refuse(RankCall { rank: self.world_rank(), call: posted.call }, reason));
         }
-        let (seat, ranks) = self.seat(call.operation);
+        let (seat, ranks) = self.seat(operation);
         thread.rendezvous.arrive(seat, &ranks, posted, background)?;
         Ok(seat)
     }
 
     /// Meets the others without elements. Gives the number of the meeting.
     fn meet(&self, operation: Operation, counts: Counts, site: &'static Location<'static>) -> Result<u64, CommError> {
-        let call = Call { operation, dtype: None, input: 0, output: 0, site };
+        let call = Call { operation, dtype: None, input: 0, output: 0, shape: None, site };
         let (input, output) = (std::ptr::null(), std::ptr::null_mut());
         // SAFETY: there are no elements.
         let seat = unsafe { self.enter(Entry { call, input, output, counts, owned: None }) }?;
@@ -196,14 +197,15 @@ impl Group {
     }
 
     fn refuse_groups(&self, reason: String, site: &'static Location<'static>) -> CommError {
-        let call = Call { operation: Operation::NewGroups, dtype: None, input: 0, output: 0, site };
+        let call = Call { operation: Operation::NewGroups, dtype: None, input: 0, output: 0, shape: None, site };
         self.inner.thread.rendezvous.refuse(RankCall { rank: self.world_rank(), call }, reason)
     }
 
     /// A request as its call and its counts.
     fn describe<T: Element, B>(&self, request: &Request<B>, input: usize, output: usize) -> (Call, Counts) {
-        let &Request { operation, site, ref counts, .. } = request;
-        let call = Call { operation, dtype: Some(T::DTYPE), input, output, site };
+        let &Request { operation, site, ref counts, ref shape, .. } = request;
+        let shape = shape.as_ref().map(|shape| Arc::from(&shape[..]));
+        let call = Call { operation, dtype: Some(T::DTYPE), input, output, shape, site };
         let equal = |len: usize| vec![len / self.world_size(); self.world_size()];
         let counts = match counts {
             Some((send, receive)) => Counts { send: send.clone(), receive: receive.clone() },
