@@ -24,6 +24,7 @@
 //! circle; and who waits longer than a deadline is told for whom. `PROTOCOL.md`, beside this file's folder, says why;
 //! `tests/models` lets a model checker try.
 
+mod bell;
 mod call;
 mod communicator;
 mod element;
@@ -34,6 +35,7 @@ mod op;
 mod posted;
 mod reduce;
 mod rendezvous;
+mod seat;
 mod share;
 mod sync;
 

@@ -2,9 +2,10 @@
 //! its buffers are in use.
 
 use crate::Call;
+use crate::bell::Bell;
 use crate::error::{CommError, Doing, RankCall, State as Activity};
-use crate::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use crate::sync::{Condvar, Mutex, MutexGuard, lock, sleep};
+use crate::seat::{Key, Seat};
+use crate::sync::{Mutex, lock};
 use rustc_hash::FxHashMap;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -26,51 +27,6 @@ pub trait Contribution: Send + Sync + 'static {
     fn work(all: &[Self], member: usize)
     where
         Self: Sized;
-}
-
-/// What tells a group from all others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct GroupId {
-    /// The number of the meeting that made it; 0 for the whole world.
-    pub meeting: u64,
-    /// Its position among the groups that were made there.
-    pub index: usize,
-}
-
-/// Who of a group takes part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Channel {
-    /// All of it.
-    All,
-    /// Two members.
-    Pair {
-        /// The one that sends.
-        from: usize,
-        /// The one that receives.
-        to: usize,
-    },
-}
-
-/// What tells a meeting from all others: calls meet in the order in which each member makes them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
-    /// Whose meeting.
-    pub group: GroupId,
-    /// Who of them.
-    pub channel: Channel,
-    /// How many there were before.
-    pub number: u64,
-}
-
-/// A place in a meeting.
-#[derive(Clone, Copy, Debug)]
-pub struct Seat {
-    /// Which meeting.
-    pub key: Key,
-    /// The position among its members.
-    pub member: usize,
-    /// The rank in the world.
-    pub rank: usize,
 }
 
 /// Where all ranks of a world meet.
@@ -313,25 +269,12 @@ impl<C: Contribution> Rendezvous<C> {
                 }
             };
             let own = &self.bells[seat.rank][0];
-            state = if spun { own.sleep(state, wait_until) } else { self.spin(own, state) };
+            state = match spun {
+                true => own.sleep(state, wait_until),
+                false => own.spin(&self.state, state, self.spins),
+            };
             spun = true;
         }
-    }
-
-    /// Looks for a moment whether the bell rings: much shorter than falling asleep and waking up.
-    fn spin<'a>(&'a self, bell: &Bell, state: MutexGuard<'a, State<C>>) -> MutexGuard<'a, State<C>> {
-        if self.spins == 0 {
-            return state;
-        }
-        bell.rung.store(false, Relaxed);
-        drop(state);
-        for _ in 0..self.spins {
-            if bell.rung.load(Relaxed) {
-                break;
-            }
-            std::hint::spin_loop();
-        }
-        lock(&self.state)
     }
 
     /// Does a member's part of the work, without the lock.
@@ -456,33 +399,6 @@ impl<C: Contribution> Rendezvous<C> {
     /// The first failure.
     pub fn failure(&self) -> Option<CommError> {
         lock(&self.state).failure.clone()
-    }
-}
-
-/// What wakes a thread that sleeps under the lock.
-#[derive(Default)]
-struct Bell {
-    condvar: Condvar,
-    asleep: AtomicBool,
-    /// A hint for who has not fallen asleep yet.
-    rung: AtomicBool,
-}
-
-impl Bell {
-    /// Wakes the thread. The lock is held.
-    fn ring(&self) {
-        self.rung.store(true, Relaxed);
-        if self.asleep.load(Relaxed) {
-            self.condvar.notify_one();
-        }
-    }
-
-    /// Sleeps, without the lock, until the bell rings or the instant has come; wakes up with it.
-    fn sleep<'a, T>(&self, guard: MutexGuard<'a, T>, until: Option<Instant>) -> MutexGuard<'a, T> {
-        self.asleep.store(true, Relaxed);
-        let guard = sleep(&self.condvar, guard, until);
-        self.asleep.store(false, Relaxed);
-        guard
     }
 }
 

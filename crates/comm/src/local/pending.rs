@@ -2,7 +2,8 @@
 
 use crate::communicator::{Buffers, Given, Pending};
 use crate::posted::Posted;
-use crate::rendezvous::{Rendezvous, Seat};
+use crate::rendezvous::Rendezvous;
+use crate::seat::Seat;
 use crate::sync::thread;
 use crate::{CommError, Element};
 use std::any::Any;

@@ -8,12 +8,12 @@ use meshwork_comm::Operation;
 use std::panic::Location;
 
 impl Group {
-    /// This rank's own tensor.
+    /// This rank's own tensor, without its history.
     pub fn varying(&self, own: &Tensor) -> Dist<Varying> {
         Dist::new(own.detach(), Default::default(), self.clone())
     }
 
-    /// A tensor that all ranks have, bit for bit; that is checked.
+    /// A tensor that all ranks have, bit for bit, without its history. That they have it is checked.
     ///
     /// # Errors
     /// When the calls of the ranks do not fit each other, or one never comes: see [`CommError`].
@@ -189,7 +189,7 @@ pub fn all_reduce_together(values: &[&Dist<Partial>]) -> Result<Vec<Dist<Replica
     let Some(first) = values.first() else { return Ok(Vec::new()) };
     let (group, dtype) = (first.group(), first.tensor().dtype());
     let alike = |value: &&Dist<Partial>| value.group().ranks() == group.ranks() && value.tensor().dtype() == dtype;
-    assert!(values.iter().all(|value| alike(value)), "all_reduce_together: values of one group and one dtype");
+    assert!(values.iter().all(alike), "all_reduce_together: values of one group and one dtype");
     let site = Location::caller();
     let flat: Vec<Tensor> = values.iter().map(|value| value.tensor().reshape(&[-1])).collect();
     let bucket = concat(&flat.iter().collect::<Vec<_>>(), 0).detach();

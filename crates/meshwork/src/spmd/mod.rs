@@ -61,6 +61,10 @@
 //! # Ok::<(), CommError>(())
 //! ```
 //!
+//! What types do not see are numbers that differ between the ranks: `&x * rank as f64` is not replicated any more. Nor do
+//! they promise bits: a product whose columns are divided has those of the whole, but sums over divided features or samples
+//! are added in another order than on one device, unless they are exact.
+//!
 //! [`mistakes`] shows programs that do not compile, and the types that stop them.
 
 mod backward;
