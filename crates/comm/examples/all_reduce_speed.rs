@@ -2,7 +2,8 @@
 //!
 //! An all-reduce of n buffers of S bytes reads n·S bytes and writes n·S bytes at least. The bound is the time that as many
 //! threads take to change the same bytes in the same places, each thread its share of every buffer, without a sum and
-//! without a meeting. Both are measured in turns, and the median of each counts.
+//! without a meeting. Both are measured in turns, and the median of each counts. (With more ranks than cores threads wait
+//! for each other, and the bound says little.)
 //!
 //! cargo run --release -p meshwork-comm --example all_reduce_speed [RANKS] [SECONDS]
 

@@ -42,13 +42,19 @@ unsafe fn run<T: Element>(
     combine: impl Fn(Wide<T>, Wide<T>) -> Wide<T> + Copy,
     finish: impl Fn(Wide<T>) -> Wide<T>,
 ) {
-    let mut start = 0;
-    if let &[a, b] = inputs
-        && T::IS_WIDE
-    {
-        // SAFETY: the caller's promise.
-        start = unsafe { pairs((a, b), outputs, len, &combine, &finish) };
-    }
+    // SAFETY: the caller's promise, in each arm.
+    let mut start = unsafe {
+        match (inputs.len(), outputs.len()) {
+            _ if !T::IS_WIDE => 0,
+            (2, 1) => few::<T, 2, 1, 16>(inputs, outputs, len, &combine, &finish),
+            (2, 2) => few::<T, 2, 2, 16>(inputs, outputs, len, &combine, &finish),
+            (3, 1) => few::<T, 3, 1, 8>(inputs, outputs, len, &combine, &finish),
+            (3, 3) => few::<T, 3, 3, 8>(inputs, outputs, len, &combine, &finish),
+            (4, 1) => few::<T, 4, 1, 8>(inputs, outputs, len, &combine, &finish),
+            (4, 4) => few::<T, 4, 4, 8>(inputs, outputs, len, &combine, &finish),
+            _ => 0,
+        }
+    };
     let levels = inputs.len().next_power_of_two().ilog2() as usize + 1;
     let mut scratch = vec![Wide::<T>::default(); levels * BLOCK.min(len - start)];
     while start < len {
@@ -65,48 +71,42 @@ unsafe fn run<T: Element>(
     }
 }
 
-/// Elements of two buffers that are held in registers.
-const CHUNK: usize = 16;
-
-/// Reduces two buffers of wide elements to one or two, without intermediate results. Gives how many elements it has
-/// reduced: all but the last few, or none.
+/// Reduces two to four buffers of wide elements, `N` to `M`, with `L` elements of each in registers and no intermediate results in
+/// memory. Gives how many elements it has reduced: all but the last few.
 ///
 /// # Safety
 /// As [`reduce`].
 #[inline(always)]
-unsafe fn pairs<T: Element>(
-    (a, b): (*const T, *const T),
+unsafe fn few<T: Element, const N: usize, const M: usize, const L: usize>(
+    inputs: &[*const T],
     outputs: &[*mut T],
     len: usize,
     combine: &impl Fn(Wide<T>, Wide<T>) -> Wide<T>,
     finish: &impl Fn(Wide<T>) -> Wide<T>,
 ) -> usize {
-    let load = |from: *const T| {
-        let mut chunk = [Wide::<T>::default(); CHUNK];
-        // SAFETY: the chunk lies in the buffer.
-        T::widen(unsafe { std::slice::from_raw_parts(from, CHUNK) }, &mut chunk);
-        chunk
-    };
-    let store = |result: &[Wide<T>; CHUNK], to: *mut T| {
-        // SAFETY: the chunk lies in the output, and has been read if that is an input.
-        T::narrow(result, unsafe { std::slice::from_raw_parts_mut(to, CHUNK) });
-    };
-    // With a list of any length the pointers would be loaded again for each chunk.
-    let (first, second) = match *outputs {
-        [first] => (first, None),
-        [first, second] => (first, Some(second)),
-        _ => return 0,
-    };
-    for start in (0..len / CHUNK).map(|chunk| chunk * CHUNK) {
-        // SAFETY: the chunk lies in the buffers.
-        let (mut x, y) = unsafe { (load(a.add(start)), load(b.add(start))) };
-        x.iter_mut().zip(y).for_each(|(x, y)| *x = finish(combine(*x, y)));
-        store(&x, first.wrapping_add(start));
-        if let Some(second) = second {
-            store(&x, second.wrapping_add(start));
+    // Copies, which no store can change.
+    let inputs: [*const T; N] = std::array::from_fn(|i| inputs[i]);
+    let outputs: [*mut T; M] = std::array::from_fn(|i| outputs[i]);
+    for start in (0..len / L).map(|chunk| chunk * L) {
+        let load = |i: usize| {
+            let mut chunk = [Wide::<T>::default(); L];
+            // SAFETY: the chunk lies in the buffer.
+            T::widen(unsafe { std::slice::from_raw_parts(inputs[i].add(start), L) }, &mut chunk);
+            chunk
+        };
+        let both = |a: [Wide<T>; L], b: [Wide<T>; L]| std::array::from_fn::<_, L, _>(|i| combine(a[i], b[i]));
+        let result = match N {
+            2 => both(load(0), load(1)),
+            3 => both(both(load(0), load(1)), load(2)),
+            _ => both(both(load(0), load(1)), both(load(2), load(3))),
+        };
+        let result = result.map(finish);
+        for output in outputs {
+            // SAFETY: the chunk lies in the output, and has been read if that is an input.
+            T::narrow(&result, unsafe { std::slice::from_raw_parts_mut(output.add(start), L) });
         }
     }
-    len / CHUNK * CHUNK
+    len / L * L
 }
 
 /// The block of `result.len()` elements from `start`, of the sub-tree over `inputs`.
