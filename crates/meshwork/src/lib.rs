@@ -11,6 +11,7 @@ pub mod nn;
 pub mod optim;
 pub mod parallel;
 pub mod prelude;
+pub mod spmd;
 pub mod tensor;
 pub mod train;
 
