@@ -1,7 +1,7 @@
 //! How a value shall lie on its mesh.
 
 use crate::graph::{Graph, NodeId};
-use crate::mesh::{Placement, Placements};
+use crate::mesh::Placements;
 use crate::op::{Backward, OpError, Operation};
 use crate::rule::{Kind, SplitRule};
 use crate::shape::Type;
@@ -24,10 +24,13 @@ impl Operation for Place {
             if placement.is_partial() {
                 return Err(OpError(format!("place: {placement} comes from computing and cannot be asked for")));
             }
-            if let Placement::Split { dim, unit } | Placement::Sharded { dim, unit } = *placement
-                && (dim >= rank || unit == 0)
-            {
-                return Err(OpError(format!("place: {placement} in steps of {unit}, of {}", inputs[0])));
+            if let Some((dim, unit)) = placement.cut() {
+                if dim >= rank {
+                    return Err(OpError(format!("place: {placement} of {}, which has {rank} dimensions", inputs[0])));
+                }
+                if unit == 0 {
+                    return Err(OpError(format!("place: {placement} does not say where it may be cut")));
+                }
             }
         }
         Ok(inputs[0].clone())

@@ -508,8 +508,8 @@ impl<'a> Division<'a> {
     fn output(&mut self, id: NodeId) -> usize {
         let x = self.root(id);
         let device = match self.site(id) {
-            Site::At(device) => device,
-            _ => self.home,
+            Site::At(device) | Site::Leaf(device) => device,
+            Site::Free | Site::Number => self.home,
         };
         if self.site(x) == Site::Free {
             let group = self.group(device, 0, 0);

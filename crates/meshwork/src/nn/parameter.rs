@@ -119,6 +119,14 @@ impl Parameter {
         }
     }
 
+    /// As [`state_beside`](Self::state_beside), from wherever it is.
+    pub(crate) fn bring_state(&self, state: Tensor) -> Tensor {
+        match self.lying() {
+            Some(_) => self.state_beside(state),
+            None => no_grad(|| state.to(&self.value().device())),
+        }
+    }
+
     /// Whether [`Module::gradients`] asks for its gradient. True at first.
     pub fn requires_grad(&self) -> bool {
         self.inner.trained.load(Ordering::Relaxed)

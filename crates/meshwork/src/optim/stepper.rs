@@ -125,7 +125,7 @@ impl<R: Rule> Optimizer for Stepper<R> {
                 for (slot, value) in slots.iter().zip(&mut member.slots) {
                     let saved = tensors.remove(&format!("{}.{}", slot.name, member.name));
                     let saved = saved.expect("the state was checked");
-                    *value = member.parameter.state_beside(saved).into_leaf(false);
+                    *value = member.parameter.bring_state(saved).into_leaf(false);
                 }
             }
         }

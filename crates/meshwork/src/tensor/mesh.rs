@@ -43,7 +43,7 @@ impl Tensor {
     #[track_caller]
     pub fn place(&self, mesh: &Mesh, placements: &[Placement]) -> Tensor {
         let axes = mesh.axes().len();
-        assert_eq!(placements.len(), axes, "one placement for each axis of {mesh}, not {placements:?}");
+        assert!(placements.len() == axes, "one placement for each axis of {mesh}, not {placements:?}");
         let placements = placements.iter().map(|placement| resolved(*placement, self.shape())).collect();
         Tensor::record(Place { placements }, &[&self.onto(mesh)])
     }

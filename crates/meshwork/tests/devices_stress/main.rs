@@ -1,12 +1,13 @@
 //! Several devices under stress: random programs, delays, failures, values that go away early, much at once. The bits
 //! are those of one device, failures reach who reads and nobody else, nothing hangs, and nothing is left behind.
 
+#[path = "../common/kernels.rs"]
+mod kernels;
 #[path = "../common/numbers.rs"]
 #[allow(dead_code)]
 mod numbers;
 
 mod failures;
-mod kernels;
 mod lifetimes;
 mod load;
 mod overwriting;

@@ -3,9 +3,10 @@
 use meshwork::mesh::{Placement, Rule};
 use meshwork::nn::*;
 use meshwork::prelude::Tensor;
-use meshwork::tensor::{arange, manual_seed, rand, randn};
+use meshwork::tensor::{manual_seed, rand, randn};
 use meshwork::train::BuiltIn;
 use meshwork::{DType, nn};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A model with its data and what is split along the axis `tensor`.
 pub struct Subject {
@@ -63,21 +64,140 @@ pub fn small() -> Subject {
         layer_norm: LayerNorm::new(WIDTH),
     };
     let inputs = |batch: usize| (rand(&[batch, 5]) * WORDS as f64).floor();
-    let cut = |name: &str, dim: usize| Rule::new(name, [("tensor", Placement::split(dim))]);
     let places = vec![cut("embedding.weight", 1), cut("hidden.*", 0), cut("norm.*", 0), cut("back.weight", 1)];
     Subject { name: "small", model: Box::new(model), inputs, classes: WORDS, places }
 }
 
-/// Batches and labels: whole ones, and a last one of another size.
-pub fn batches(subject: &Subject) -> Vec<(Tensor, Tensor)> {
-    manual_seed(7);
-    let batch = |size: usize| {
-        let labels = (arange(size, DType::I64) * 7i64 + 3i64).to_dtype(DType::F32) / subject.classes as f64;
-        let labels =
-            ((&labels - labels.floor()) * subject.classes as f64).round().minimum((subject.classes - 1) as f64);
-        ((subject.inputs)(size), labels.to_dtype(DType::I64))
+/// Strided and grouped convolutions, batch normalisation, pools whose windows overlap.
+#[derive(Debug, Module)]
+pub struct Convolutions {
+    first: Conv2d,
+    norm: BatchNorm2d,
+    pool: MaxPool2d,
+    grouped: Conv2d,
+    norm2: BatchNorm2d,
+    mean: AvgPool2d,
+    out: Linear,
+}
+
+impl Layer for Convolutions {
+    /// Images `[N, 3, 13, 11]` to logits `[N, 7]`.
+    fn forward(&self, images: &Tensor) -> Tensor {
+        let x = self.pool.forward(&self.norm.forward(&self.first.forward(images)).relu());
+        let x = self.norm2.forward(&self.grouped.forward(&x)).silu();
+        self.out.forward(&self.mean.forward(&x).flatten(1))
+    }
+}
+
+pub fn convolutions() -> Subject {
+    let model = Convolutions {
+        first: Conv2d::new(3, 12, [3, 2]).stride([2, 1]).padding(1),
+        norm: BatchNorm2d::new(12),
+        pool: MaxPool2d::new(3).stride(2).padding(1),
+        grouped: Conv2d::new(12, 9, [2, 3]).groups(3),
+        norm2: BatchNorm2d::new(9),
+        mean: AvgPool2d::new(2).stride(1),
+        out: Linear::new(9 * 2 * 3, 7),
     };
-    let batches: Vec<_> = [22, 22, 22, 5].into_iter().map(batch).collect();
+    let places = vec![cut("first.*", 0), cut("norm.*", 0), cut("grouped.*", 0), cut("out.weight", 1)];
+    let inputs = |batch: usize| randn(&[batch, 3, 13, 11]);
+    Subject { name: "convolutions", model: Box::new(model), inputs, classes: 7, places }
+}
+
+/// A multi-layer perceptron whose first layer is not trained, and neither is one of its biases.
+pub fn frozen() -> Subject {
+    let subject = mlp();
+    for (name, parameter) in subject.model.named_parameters() {
+        parameter.set_requires_grad(!name.starts_with("fc1.") && name != "fc2.bias");
+    }
+    Subject { name: "frozen", ..subject }
+}
+
+/// Two branches that are taken in turn, each on its own for some steps.
+#[derive(Debug, Module)]
+pub struct Branches {
+    trunk: Linear,
+    left: Linear,
+    right: Linear,
+    #[module(skip)]
+    turn: AtomicUsize,
+}
+
+impl Layer for Branches {
+    /// `[N, 20]` to `[N, 9]`: left, left and right, right, and so on.
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let x = self.trunk.forward(x).tanh();
+        match self.turn.fetch_add(1, Ordering::Relaxed) % 3 {
+            0 => self.left.forward(&x),
+            1 => self.left.forward(&x) + self.right.forward(&x),
+            _ => self.right.forward(&x),
+        }
+    }
+}
+
+pub fn branches() -> Subject {
+    let model = Branches {
+        trunk: Linear::new(20, 64),
+        left: Linear::new(64, 9),
+        right: Linear::new(64, 9),
+        turn: AtomicUsize::new(0),
+    };
+    let places = vec![cut("trunk.*", 0), cut("left.weight", 1), cut("right.weight", 0)];
+    Subject { name: "branches", model: Box::new(model), inputs: |batch| randn(&[batch, 20]), classes: 9, places }
+}
+
+/// Layers of certain types of numbers.
+#[derive(Debug, Module)]
+pub struct Typed {
+    first: Parameter,
+    bias: Parameter,
+    second: Parameter,
+    third: Parameter,
+}
+
+impl Layer for Typed {
+    /// `[N, 33]` to `[N, 11]`: each layer computes in the type of its weight.
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let bias = self.bias.value();
+        let x = x.to_dtype(self.first.dtype()).linear(&self.first.value(), Some(&bias)).relu();
+        let x = x.to_dtype(self.second.dtype()).linear(&self.second.value(), None).tanh();
+        x.to_dtype(self.third.dtype()).linear(&self.third.value(), None)
+    }
+}
+
+fn typed(name: &'static str, [first, second, third]: [DType; 3]) -> Subject {
+    let weight = |shape: &[usize], dtype| Parameter::of_dtype(shape, dtype, init::xavier_uniform(1.0));
+    let model = Typed {
+        first: weight(&[70, 33], first),
+        bias: Parameter::of_dtype(&[70], first, init::uniform(0.2)),
+        second: weight(&[130, 70], second),
+        third: weight(&[11, 130], third),
+    };
+    let places = vec![cut("first", 0), cut("bias", 0), cut("second", 1), cut("third", 0)];
+    Subject { name, model: Box::new(model), inputs: |batch| randn(&[batch, 33]), classes: 11, places }
+}
+
+pub fn precise() -> Subject {
+    typed("precise", [DType::F64; 3])
+}
+
+pub fn halves() -> Subject {
+    typed("halves", [DType::BF16, DType::F16, DType::F32])
+}
+
+/// Splits a dimension of parameters along the axis `tensor`.
+fn cut(name: &str, dim: usize) -> Rule {
+    Rule::new(name, [("tensor", Placement::split(dim))])
+}
+
+/// Batches of these sizes, with labels.
+pub fn batches(subject: &Subject, sizes: &[usize]) -> Vec<(Tensor, Tensor)> {
+    manual_seed(7);
+    let batch = |&size: &usize| {
+        let labels: Vec<i64> = (0..size).map(|i| ((7 * i + 3) % subject.classes) as i64).collect();
+        ((subject.inputs)(size), Tensor::from_slice(&labels, &[size]))
+    };
+    let batches: Vec<_> = sizes.iter().map(batch).collect();
     meshwork::synchronize();
     batches
 }

@@ -4,19 +4,19 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod cases;
-mod cut;
+#[path = "../common/operations/mod.rs"]
+mod operations;
+
 mod narrow;
-mod numbered;
 mod search;
 
-use cases::{cases, integer_cases};
-use cut::{Case, cuts};
 use meshwork::graph::canonical::{Blocking, Blocks};
 use meshwork::graph::ops::{BinaryOp, Distribution, Element, Iota, Random, ToDevice};
 use meshwork::graph::region::Region;
 use meshwork::graph::{Factor, Kind, Op, Shape, Type};
 use meshwork::{DType, Tensor};
+use operations::cases::{cases, integer_cases};
+use operations::cut::{Case, cuts, sub_trees};
 
 /// Checks every cut of every factor of a case; returns how many factors were cut.
 fn check(case: &Case) -> usize {
@@ -135,4 +135,12 @@ fn a_part_with_the_blocks_of_the_whole_continues_its_tree() {
         assert_eq!((whole.unit, part.unit), (4, 4));
         assert_eq!(part.count(), 16);
     }
+}
+
+#[test]
+fn cuts_lie_between_the_blocks() {
+    assert_eq!(cuts(2, None), [[0, 1, 2]]);
+    assert_eq!(cuts(10, Some(4)), [vec![0, 4, 10], vec![0, 4, 8, 10], vec![0, 8, 10]]);
+    assert!(cuts(4, Some(4)).is_empty());
+    assert_eq!(sub_trees(4..22, 22, 2), [(1, 4..8), (2, 8..16), (2, 16..22)]);
 }

@@ -2,7 +2,7 @@
 //! shape rule takes, and what the parts give is compared with the whole. The operands of the cases are such that no cut gives
 //! the bits of the whole by chance.
 
-use crate::cut::Case;
+use crate::operations::cut::Case;
 use meshwork::Tensor;
 use meshwork::graph::{Factor, Kind};
 use std::panic::{AssertUnwindSafe, catch_unwind};

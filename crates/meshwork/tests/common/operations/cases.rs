@@ -1,8 +1,8 @@
 //! Every operation with operands whose sizes make several blocks, and runs of several elements.
 
+use super::cut::{Case, case};
+use super::numbered::Numbered;
 use crate::common::numbers::Numbers;
-use crate::cut::{Case, case};
-use crate::numbered::Numbered;
 use meshwork::graph::canonical::Blocking;
 use meshwork::graph::ops::*;
 use meshwork::graph::{Dims, Shape};
@@ -22,7 +22,7 @@ fn indices(below: usize, shape: &[usize]) -> Tensor {
     Numbers::new(shape.len() as u64).indices(below, shape)
 }
 
-pub fn dot(lhs: [&[usize]; 2], rhs: [&[usize]; 2], blocking: Blocking) -> Dot {
+fn dot(lhs: [&[usize]; 2], rhs: [&[usize]; 2], blocking: Blocking) -> Dot {
     Dot {
         lhs_batch: dims(lhs[0]),
         rhs_batch: dims(rhs[0]),
@@ -38,7 +38,7 @@ fn overlapping(groups: usize) -> ConvGeometry {
 }
 
 /// Windows side by side, `stride` apart.
-pub fn side_by_side(stride: [usize; 2], groups: usize) -> ConvGeometry {
+fn side_by_side(stride: [usize; 2], groups: usize) -> ConvGeometry {
     let spatial = Spatial::from_slice;
     ConvGeometry { stride: spatial(&stride), padding: spatial(&[0, 0]), dilation: spatial(&[1, 1]), groups }
 }
@@ -206,5 +206,24 @@ pub fn integer_cases() -> Vec<Case> {
             &[ints(&[100, 9], DType::I64), ints(&[100, 11], DType::I64)],
         ),
         case(IndexAdd::new(0, 9), &[ints(&[40, 5], DType::I32), indices(9, &[40])]),
+    ]
+}
+
+/// Sums of f16 or bf16 with many blocks.
+pub fn narrow_cases(dtype: DType) -> Vec<Case> {
+    manual_seed(5);
+    let r = |shape: &[usize]| randoms(shape).to_dtype(dtype);
+    let index = Tensor::from_slice(&(0..70).map(|i| i * i % 9).collect::<Vec<i64>>(), &[70]);
+    let patches = side_by_side([2, 2], 1);
+    vec![
+        case(dot([&[], &[1]], [&[], &[1]], Blocking::Features), &[r(&[9, 700]), r(&[11, 700])]),
+        case(dot([&[], &[0, 1]], [&[], &[0, 1]], Blocking::Samples), &[r(&[40, 3, 9]), r(&[40, 3, 5])]),
+        case(Reduce::new(ReduceOp::Sum, &[0]), &[r(&[100, 70])]),
+        case(Reduce::new(ReduceOp::Sum, &[1, 2]), &[r(&[5, 90, 9])]),
+        case(Reduce::new(ReduceOp::Prod, &[0]), &[(randoms(&[100, 70]) * 0.1 + 1.0).to_dtype(dtype)]),
+        case(Conv::new(patches.clone()), &[r(&[3, 60, 6, 6]), r(&[5, 60, 2, 2])]),
+        case(ConvInput::new(side_by_side([1, 1], 1), smallvec![3, 3]), &[r(&[3, 150, 3, 3]), r(&[150, 8, 1, 1])]),
+        case(ConvWeight::new(patches, smallvec![2, 2]), &[r(&[40, 4, 6, 6]), r(&[40, 5, 3, 3])]),
+        case(IndexAdd::new(0, 9), &[r(&[70, 30]), index]),
     ]
 }

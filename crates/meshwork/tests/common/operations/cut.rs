@@ -113,7 +113,7 @@ impl Case {
 }
 
 /// The sub-trees that a range of whole blocks consists of: their levels and indices.
-fn sub_trees(range: Range<usize>, size: usize, unit: usize) -> Vec<(u32, Range<usize>)> {
+pub fn sub_trees(range: Range<usize>, size: usize, unit: usize) -> Vec<(u32, Range<usize>)> {
     let (count, last) = (size.div_ceil(unit), range.end.div_ceil(unit));
     let mut block = range.start / unit;
     let mut trees = vec![];
@@ -149,12 +149,4 @@ pub fn cuts(size: usize, granularity: Option<usize>) -> Vec<Vec<usize>> {
     cuts.dedup();
     let bounds = |cuts: &[usize]| [&[0], cuts, &[atoms]].concat().iter().map(|cut| (cut * unit).min(size)).collect();
     cuts.into_iter().map(bounds).collect()
-}
-
-#[test]
-fn cuts_lie_between_the_blocks() {
-    assert_eq!(cuts(2, None), [[0, 1, 2]]);
-    assert_eq!(cuts(10, Some(4)), [vec![0, 4, 10], vec![0, 4, 8, 10], vec![0, 8, 10]]);
-    assert!(cuts(4, Some(4)).is_empty());
-    assert_eq!(sub_trees(4..22, 22, 2), [(1, 4..8), (2, 8..16), (2, 16..22)]);
 }

@@ -1,0 +1,88 @@
+//! The built-in models and a small one with everything: all ways to spread them.
+
+use crate::models::{convolutions, lenet, mlp, small};
+use crate::run::{Layout, Recipe};
+use meshwork::mesh::{Plan, Zero};
+
+/// Ranks along the axes `data` and `tensor`.
+const MESHES: [(usize, usize); 12] =
+    [(1, 1), (2, 1), (1, 2), (3, 1), (1, 3), (4, 1), (1, 4), (2, 2), (8, 1), (1, 8), (2, 4), (4, 2)];
+
+/// All layouts over 1, 2, 3, 4 and 8 devices.
+fn layouts() -> Vec<Layout> {
+    let mut layouts = Vec::new();
+    for (data, tensor) in MESHES {
+        for zero in [Zero::Nothing, Zero::OptimizerState, Zero::Gradients, Zero::Parameters] {
+            for accumulate in [1, 2, 4] {
+                let plan = Plan { data: Some(data), tensor, zero, accumulate, ..Plan::default() };
+                layouts.extend([1, 2].map(|threads| Layout { plan: plan.clone(), threads }));
+            }
+        }
+    }
+    layouts
+}
+
+/// Every 19th layout: each mesh, stage, number of microbatches and of threads is among them.
+fn part() -> Vec<Layout> {
+    layouts().into_iter().step_by(19).collect()
+}
+
+#[test]
+fn lenet_is_the_same_on_every_mesh() {
+    Recipe::new(lenet, 20).check(&part());
+}
+
+#[test]
+fn mlp_is_the_same_on_every_mesh() {
+    Recipe::new(mlp, 20).check(&part());
+}
+
+#[test]
+fn norms_dropout_embeddings_and_tied_weights_are_the_same_on_every_mesh() {
+    Recipe::new(small, 20).check(&part());
+}
+
+#[test]
+fn strided_and_grouped_convolutions_with_norms_and_pools_are_the_same_on_every_mesh() {
+    Recipe::new(convolutions, 20).check(&part());
+}
+
+#[test]
+fn a_part_of_the_layouts_has_something_of_everything() {
+    let part = part();
+    let has = |is: &dyn Fn(&Layout) -> bool| part.iter().any(is);
+    assert!(MESHES.iter().all(|&(data, tensor)| has(&|l| (l.plan.data, l.plan.tensor) == (Some(data), tensor))));
+    assert!((0..4).all(|stage| has(&|l| l.plan.zero as usize == stage)));
+    assert!([1, 2, 4].iter().all(|&n| has(&|l| l.plan.accumulate == n)));
+    assert!([1, 2].iter().all(|&n| has(&|l| l.threads == n)));
+}
+
+/// The whole matrix, about a minute a model:
+/// `cargo test --release -p meshwork --test mesh_training -- --ignored --test-threads 1 whole_matrix`
+mod whole_matrix {
+    use super::*;
+
+    #[test]
+    #[ignore = "takes a minute"]
+    fn lenet_is_the_same_on_every_mesh() {
+        Recipe::new(lenet, 20).check(&layouts());
+    }
+
+    #[test]
+    #[ignore = "takes a minute"]
+    fn mlp_is_the_same_on_every_mesh() {
+        Recipe::new(mlp, 20).check(&layouts());
+    }
+
+    #[test]
+    #[ignore = "takes a minute"]
+    fn the_small_net_is_the_same_on_every_mesh() {
+        Recipe::new(small, 20).check(&layouts());
+    }
+
+    #[test]
+    #[ignore = "takes a minute"]
+    fn the_convolutions_are_the_same_on_every_mesh() {
+        Recipe::new(convolutions, 20).check(&layouts());
+    }
+}
