@@ -1,7 +1,6 @@
 //! Plans: how a model is spread over a mesh, in a few words.
 
-use super::rule::{AXES, Rule};
-use super::{Mesh, MeshError, Placement};
+use super::{Mesh, MeshError, Placement, Rule};
 use crate::Device;
 use crate::nn::{Leaf, Module, Parameter, Visitor, nearest};
 use crate::tensor::{Lying, evaluate};
@@ -114,8 +113,6 @@ impl Default for Plan {
     }
 }
 
-const WORDS: [&str; 5] = ["data", "tensor", "zero", "sequence", "accumulate"];
-
 impl FromStr for Plan {
     type Err = PlanError;
 
@@ -126,10 +123,10 @@ impl FromStr for Plan {
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             let wrong = |problem: String| PlanError::Word { plan: text.to_string(), word: word.to_string(), problem };
             let (key, value) = word.split_once('=').unwrap_or((word, ""));
-            if !WORDS.contains(&key) {
-                let hint =
-                    nearest(key, WORDS.into_iter()).map_or(String::new(), |near| format!(" (did you mean {near}?)"));
-                return Err(wrong(format!("known are {}{hint}", WORDS.join(", "))));
+            if !Plan::WORDS.contains(&key) {
+                let hint = nearest(key, Plan::WORDS.into_iter())
+                    .map_or(String::new(), |near| format!(" (did you mean {near}?)"));
+                return Err(wrong(format!("known are {}{hint}", Plan::WORDS.join(", "))));
             }
             if seen.contains(&key) {
                 return Err(wrong("it is there twice".to_string()));
@@ -173,6 +170,9 @@ impl Zero {
 }
 
 impl Plan {
+    /// The words of a plan as text.
+    pub const WORDS: [&'static str; 5] = ["data", "tensor", "zero", "sequence", "accumulate"];
+
     /// The devices that the axes need; as few as possible, if the size of `data` is left to them.
     pub fn devices(&self) -> usize {
         self.data.unwrap_or(1).saturating_mul(self.sequence).saturating_mul(self.tensor)
@@ -249,7 +249,7 @@ impl Plan {
             };
             let Some(at) = mesh.axis(axis) else {
                 // An axis of size 1 is not in the mesh.
-                if AXES.contains(&axis.as_str()) {
+                if Rule::AXES.contains(&axis.as_str()) {
                     continue;
                 }
                 let names: Vec<&str> = mesh.axes().iter().map(|(name, _)| name.as_str()).collect();

@@ -17,10 +17,10 @@ pub struct Rule {
     pub placements: Vec<(String, Placement)>,
 }
 
-/// The axes that rules can name.
-pub(super) const AXES: [&str; 3] = ["data", "sequence", "tensor"];
-
 impl Rule {
+    /// The axes that a rule can name.
+    pub const AXES: [&'static str; 3] = ["data", "sequence", "tensor"];
+
     /// Placements for the parameters that a pattern names.
     pub fn new<'a>(pattern: &str, placements: impl IntoIterator<Item = (&'a str, Placement)>) -> Rule {
         let placements = placements.into_iter().map(|(axis, placement)| (axis.to_string(), placement)).collect();
@@ -53,10 +53,10 @@ impl FromStr for Rule {
                 return Err(wrong(format!("{word:?} must be AXIS:PLACEMENT, such as tensor:split(0)")));
             };
             let axis = axis.trim();
-            if !AXES.contains(&axis) {
-                let hint =
-                    nearest(axis, AXES.into_iter()).map_or(String::new(), |near| format!(" (did you mean {near}?)"));
-                return Err(wrong(format!("there is no axis {axis:?}{hint}; known are {}", AXES.join(", "))));
+            if !Rule::AXES.contains(&axis) {
+                let hint = nearest(axis, Rule::AXES.into_iter())
+                    .map_or(String::new(), |near| format!(" (did you mean {near}?)"));
+                return Err(wrong(format!("there is no axis {axis:?}{hint}; known are {}", Rule::AXES.join(", "))));
             }
             if rule.placements.iter().any(|(known, _)| known == axis) {
                 return Err(wrong(format!("{axis} is there twice")));
