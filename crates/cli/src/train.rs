@@ -236,7 +236,8 @@ impl Run {
     }
 }
 
-fn warn(texts: impl IntoIterator<Item = String>) {
+/// Says on standard error what may not be meant.
+pub fn warn(texts: impl IntoIterator<Item = String>) {
     texts.into_iter().for_each(|text| eprintln!("warning: {text}"));
 }
 

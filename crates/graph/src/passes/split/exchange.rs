@@ -1,12 +1,13 @@
 //! Brings values to where they are needed: the collectives, as copies between devices and additions.
 
+use super::describe::CutReduction;
 use super::emit::{Emitter, Held, Part, Root, Spread};
 use crate::canonical::TreeSum;
 use crate::graph::NodeId;
 use crate::mesh::{Merge, Mesh, Placement, Placements};
 use crate::ops::{BinaryOp, Concat, Element, Slice, ToDevice};
 use crate::region::Region;
-use crate::shape::Dims;
+use crate::shape::{Dims, Type};
 use smallvec::SmallVec;
 use std::fmt;
 use std::rc::Rc;
@@ -49,8 +50,16 @@ impl fmt::Display for Collective {
 pub struct Exchange {
     /// The value, in the graph that was split.
     pub value: NodeId,
+    /// Its type.
+    pub ty: Type,
+    /// The operation that made it.
+    pub made_by: &'static str,
+    /// The reductions whose parts it is.
+    pub reductions: Vec<CutReduction>,
     /// The node that needs it so; none for outputs of the graph.
     pub user: Option<NodeId>,
+    /// The operation of that node.
+    pub used_by: Option<&'static str>,
     /// What moves it, with the axes.
     pub moves: Vec<(Collective, String)>,
     /// How it lies before, if it is on the mesh.
@@ -353,8 +362,7 @@ impl<'a> Emitter<'a> {
             return;
         }
         let mut moves = Vec::new();
-        for (axis, (name, size)) in mesh.axes.iter().enumerate().filter(|(_, (_, size))| *size > 1) {
-            debug_assert!(*size > 1);
+        for (axis, (name, _)) in mesh.axes.iter().enumerate().filter(|(axis, _)| is_between_devices(mesh, *axis)) {
             let to = to.map(|to| to[axis]);
             let collective = match (from.map(|from| from[axis]), to) {
                 (Some(from), Some(to)) if from == to => continue,
@@ -370,7 +378,18 @@ impl<'a> Emitter<'a> {
             moves.push((collective, name.clone()));
         }
         let (from, to) = (from.cloned(), to.cloned());
-        self.exchanges.push(Exchange { value: x, user: self.user, moves, from, to, bytes });
+        self.exchanges.push(Exchange {
+            value: x,
+            ty: self.graph.ty(x).clone(),
+            made_by: self.name(x),
+            reductions: self.cut_reductions(x),
+            user: self.user,
+            used_by: self.user.map(|user| self.name(user)),
+            moves,
+            from,
+            to,
+            bytes,
+        });
     }
 
     /// Notes that a value has left its mesh, if it was on one.
@@ -380,6 +399,12 @@ impl<'a> Emitter<'a> {
             self.note(x, Some(&spread.placements), None, spread.mesh, before);
         }
     }
+}
+
+/// Whether ranks that differ along an axis alone are on several devices.
+fn is_between_devices(mesh: &Mesh, axis: usize) -> bool {
+    let behind: usize = mesh.axes[axis + 1..].iter().map(|(_, size)| size).product();
+    (0..mesh.size()).any(|rank| mesh.coordinate(rank, axis) > 0 && mesh.devices[rank] != mesh.devices[rank - behind])
 }
 
 /// The first of these regions that tile `region` between them, each with what it has of it.
