@@ -38,14 +38,13 @@ pub struct Layout {
 }
 
 impl LayoutArgs {
-    /// Makes the devices with so many threads each, and the mesh, if a plan is given or there are several devices.
-    /// `batch` is the number of samples of a batch.
-    pub fn apply(&self, model: BuiltIn, batch: u64, threads: Option<u64>) -> Result<Option<Layout>, Failure> {
-        let plan = self.plan(model, batch)?;
+    /// Makes the devices, with so many threads each. What other devices had goes away.
+    pub fn set_devices(&self, threads: Option<u64>) -> Result<(), Failure> {
+        let needed = self.parallel.as_ref().map_or(1, Plan::devices);
         match &self.devices {
             Some(devices) => devices.apply()?,
-            None if plan.devices() > 1 && devices()?.len() == 1 => {
-                set_cpu_devices(plan.devices()).map_err(|e| Failure::Mistake(format!("--parallel: {e}")))?;
+            None if needed > 1 && devices()?.len() == 1 => {
+                set_cpu_devices(needed).map_err(|e| Failure::Mistake(format!("--parallel: {e}")))?;
             }
             None => {}
         }
@@ -53,6 +52,13 @@ impl LayoutArgs {
             let threads = usize::try_from(threads).unwrap_or(usize::MAX);
             set_num_threads(threads).map_err(|e| Failure::Mistake(format!("--threads: {e}")))?;
         }
+        Ok(())
+    }
+
+    /// The mesh of the devices that there are, if a plan is given or there are several. `batch` is the number of samples
+    /// of a batch.
+    pub fn complete(&self, model: BuiltIn, batch: u64) -> Result<Option<Layout>, Failure> {
+        let plan = self.plan(model, batch)?;
         let devices = devices()?;
         let is_asked_for = self.parallel.is_some() || self.accumulate.is_some() || !self.place.is_empty();
         if !is_asked_for && devices.len() == 1 {

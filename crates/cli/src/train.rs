@@ -31,6 +31,7 @@ pub fn run(flags: Box<TrainArgs>, argv: &[String]) -> Result<ExitCode, Failure> 
         return Err(Failure::mistake("--init and --resume exclude each other: a resumed run has its weights already"));
     }
 
+    given.layout.set_devices(given.threads)?;
     let checkpoint = given.resume.as_ref().map(|folder| Folder::new(folder).load()).transpose().map_err(with_flag)?;
     let (settings, notes) = match &checkpoint {
         Some(checkpoint) => Settings::resumed(&checkpoint.state().settings, &given, &all)?,
@@ -40,7 +41,7 @@ pub fn run(flags: Box<TrainArgs>, argv: &[String]) -> Result<ExitCode, Failure> 
     notes.into_iter().for_each(|text| eprintln!("note: {text}"));
 
     let model = built_in(settings.model);
-    let layout = given.layout.apply(model, settings.batch, given.threads)?;
+    let layout = given.layout.complete(model, settings.batch)?;
     let mut data = open(&settings.data).map_err(|e| Failure::Mistake(format!("--data: {e}")))?;
     model.check(&data)?;
     if settings.augment == AugmentName::Affine {

@@ -74,7 +74,8 @@ impl Training {
 
 /// Trains for the given number of steps and reports what a step takes.
 pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
-    let layout = args.layout.apply(built_in(args.model), args.batch, args.common.threads)?;
+    args.layout.set_devices(args.common.threads)?;
+    let layout = args.layout.complete(built_in(args.model), args.batch)?;
     let devices = Device::cpus().map_err(Failure::mistake)?;
     let machine = Machine { threads: devices.iter().map(Device::num_threads).sum(), ..Machine::here() };
     let batch = usize::try_from(args.batch).unwrap_or(usize::MAX);

@@ -2,8 +2,8 @@
 
 use super::table::Table;
 use meshwork::graph::human_bytes;
-use meshwork::graph::mesh::Placement;
-use meshwork::graph::passes::{Collective, Exchange};
+use meshwork::graph::mesh::{Placement, Placements};
+use meshwork::graph::passes::{Collective, CutReduction, Exchange};
 use meshwork::mesh::{Mesh, PlacedParameter};
 use std::collections::BTreeMap;
 
@@ -71,7 +71,7 @@ fn value(exchange: &Exchange, parameters: &[PlacedParameter]) -> String {
     let Exchange { made_by, ty, .. } = exchange;
     let shaped: Vec<&PlacedParameter> = parameters.iter().filter(|p| p.shape[..] == ty.shape[..]).collect();
     let like = match shaped[..] {
-        [only] if ty.shape.numel() > 1 => format!(" as {}", only.name),
+        [only] if ty.shape.numel() > 1 => format!(" like {}", only.name),
         _ => String::new(),
     };
     format!("{made_by} {ty}{like}")
@@ -80,29 +80,37 @@ fn value(exchange: &Exchange, parameters: &[PlacedParameter]) -> String {
 /// `data: partial(sum) → replicated`, for the axes along which the value moves.
 fn placements(exchange: &Exchange, mesh: &Mesh) -> String {
     let Exchange { from, to, moves, .. } = exchange;
-    let said = |placements: &Option<meshwork::graph::mesh::Placements>, axis: usize| {
+    let said = |placements: &Option<Placements>, axis: usize| {
         placements.as_ref().map_or("elsewhere".to_string(), |placements| placements[axis].to_string())
     };
-    let along = moves.iter().filter_map(|(_, axis)| {
-        let at = mesh.axis(axis)?;
-        Some(format!("{axis}: {} → {}", said(from, at), said(to, at)))
-    });
-    along.collect::<Vec<_>>().join(", ")
+    // Cuts along one axis may move what lies along others.
+    let moves_along = |axis: &str| moves.is_empty() || moves.iter().any(|(_, moved)| moved == axis);
+    let axes = mesh.axes().iter().enumerate().filter(|(_, (axis, _))| moves_along(axis));
+    let along = axes.map(|(at, (axis, _))| (axis, said(from, at), said(to, at)));
+    let changed = along.filter(|(_, from, to)| !moves.is_empty() || from != to);
+    changed.map(|(axis, from, to)| format!("{axis}: {from} → {to}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Why the value cannot stay as it lies.
 fn reason(exchange: &Exchange) -> String {
     let Exchange { reductions, used_by, from, to, moves, .. } = exchange;
     let user = match used_by {
-        None => "the result of the step is kept merged".to_string(),
-        Some("place") => "it is to lie so".to_string(),
+        None => "an output of the step".to_string(),
+        Some("place") => "the plan places it so".to_string(),
         Some(op) => format!("{op} needs it so"),
     };
-    let moves_along = |axis: &str| moves.iter().any(|(_, moved)| moved == axis);
-    let merged = reductions.iter().filter(|reduction| moves_along(&reduction.axis)).map(|reduction| {
-        let what = if reduction.is_over_samples { "a sum over samples" } else { "a reduction" };
-        format!("{what} ({}) is cut along {}", reduction.op, reduction.axis)
-    });
+    let mut merged: Vec<(String, Vec<&str>)> = Vec::new();
+    for CutReduction { axis, op, is_over_samples } in reductions {
+        if !moves.iter().any(|(_, moved)| moved == axis) {
+            continue;
+        }
+        let what = format!("{} ({op})", if *is_over_samples { "a sum over samples" } else { "a reduction" });
+        match merged.iter_mut().find(|(known, _)| *known == what) {
+            Some((_, axes)) => axes.push(axis),
+            None => merged.push((what, vec![axis])),
+        }
+    }
+    let merged = merged.into_iter().map(|(what, axes)| format!("{what} is cut along {}", axes.join(" and ")));
     let is_sharded = |placement: &Placement| matches!(placement, Placement::Sharded { .. });
     let gathered = from.as_ref().is_some_and(|from| from.iter().any(is_sharded))
         && !to.as_ref().is_some_and(|to| to.iter().any(is_sharded));

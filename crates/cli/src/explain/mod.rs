@@ -26,7 +26,8 @@ use table::Table;
 pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     let flags = [format!("--model={}", name_of(args.model)), format!("--optimizer={}", name_of(args.optimizer))];
     let settings = Settings::complete(&parse(&flags)?)?;
-    let layout = args.layout.apply(built_in(args.model), args.batch, None)?;
+    args.layout.set_devices(None)?;
+    let layout = args.layout.complete(built_in(args.model), args.batch)?;
     let batch = usize::try_from(args.batch).unwrap_or(usize::MAX);
     let shape = [&[batch], &BuiltIn::INPUT[..]].concat();
     let images = zeros(&shape, DType::F32)?;

@@ -1,7 +1,7 @@
 //! How a model lies on a mesh, and what that takes of each device.
 
 use super::{Mesh, Placement};
-use crate::nn::Module;
+use crate::nn::{Module, Parameter};
 use crate::optim::Optimizer;
 use crate::tensor::Lying;
 use crate::{DType, Device};
@@ -22,9 +22,9 @@ pub struct PlacedParameter {
     pub state: Vec<Placement>,
 }
 
-/// What a device of a mesh has of a model in training, in bytes, beside what a step needs while it runs. With Adam in f32
-/// all devices together have 16 bytes for each element of a parameter, and as often as stages of ZeRO replicate them
-/// (Rajbhandari et al., 2020, section 3).
+/// What a device of a mesh has of a model in training, in bytes, beside what a step needs while it runs: with Adam in f32
+/// 16 for each element of a parameter, 4 of them the parameter, 4 its gradient and 8 the optimizer's state, each divided
+/// by the devices that share it (Rajbhandari et al., 2020, section 3, for f32 throughout).
 #[derive(Clone, Debug)]
 pub struct Footprint {
     /// The device.
@@ -46,7 +46,7 @@ impl Footprint {
 
 /// How the parameters of a model lie that a plan has spread over a mesh; those on no mesh are left out.
 pub fn placed_parameters<M: Module + ?Sized>(model: &M) -> Vec<PlacedParameter> {
-    let placed = |(name, parameter): (String, crate::nn::Parameter)| {
+    let placed = |(name, parameter): (String, Parameter)| {
         let Lying { value, state, .. } = parameter.lying()?;
         let (value, state) = (value.to_vec(), state.to_vec());
         Some(PlacedParameter { name, dtype: parameter.dtype(), shape: parameter.shape().to_vec(), value, state })
@@ -89,5 +89,30 @@ impl Mesh {
             ranks.map(|&rank| self.grid().region(rank, &shape, placements).numel() * dtype.size()).sum()
         };
         devices.iter().map(on).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Plan, Rule, Zero};
+    use super::*;
+    use crate::optim::{Adam, AdamOptions};
+    use crate::train::Mlp;
+
+    #[test]
+    fn a_device_that_has_all_ranks_has_everything_once() {
+        let device = Device::cpu(0).unwrap();
+        let places = vec![Rule::new("fc1.weight", [("tensor", Placement::split(0))])];
+        for zero in [Zero::Nothing, Zero::OptimizerState, Zero::Gradients, Zero::Parameters] {
+            let plan =
+                Plan { data: Some(2), tensor: 3, zero, accumulate: 2, places: places.clone(), ..Plan::default() };
+            let mesh = plan.mesh(&vec![device.clone(); 6]).unwrap();
+            let model = Mlp::new();
+            model.init(0);
+            plan.apply(&model, &mesh).unwrap();
+            let footprints = mesh.footprints(&model, &Adam::new(&model, AdamOptions::default()));
+            let [Footprint { parameters, gradients, state, .. }] = footprints[..] else { panic!("{footprints:?}") };
+            assert_eq!((parameters, gradients, state), (4 * 203_530, 4 * 203_530, 8 * 203_530), "{plan}");
+        }
     }
 }
