@@ -34,7 +34,9 @@ fn training() {
     let devices = report["devices"].as_array().unwrap();
     assert_eq!(devices.iter().map(|device| &device["name"]).collect::<Vec<_>>(), ["cpu:0", "cpu:1"]);
     let peaks: Vec<f64> = devices.iter().map(|device| number(device, "peak_bytes")).collect();
-    assert!(peaks.iter().all(|&peak| peak > 4.0 * 203_530.0) && number(&report, "peak_bytes") == peaks.iter().sum());
+    assert!(
+        peaks.iter().all(|&peak| peak > 4.0 * 203_530.0) && number(&report, "peak_bytes") == peaks.iter().sum::<f64>()
+    );
     assert!(devices.iter().all(|device| device["threads"] == 1) && report["machine"]["threads"] == 2, "{report}");
     assert!(number(&report, "moved_bytes_per_step") >= 4.0 * 203_530.0, "each gradient is merged");
     let text = Place::new().ok("bench train mlp --batch 8 --steps 2 --parallel data=2").stdout;

@@ -48,7 +48,8 @@ impl Training {
             Some(Layout { mesh, .. }) => (images.batch_on(mesh), labels.batch_on(mesh)),
             None => (images, labels),
         };
-        (images.eval(), labels.eval());
+        images.eval();
+        labels.eval();
         Ok(Training { model, optimizer, images, labels })
     }
 

@@ -164,11 +164,11 @@ impl<'a> Emitter<'a> {
     /// A region of a value on a device, merged.
     pub fn fetch(&mut self, x: NodeId, region: &Region, device: u32) -> NodeId {
         match self.held[x.index()].clone() {
-            Held::Number(node) => return node,
-            Held::Anywhere => return self.anywhere(x, region),
+            Held::Number(node) => node,
+            Held::Anywhere => self.anywhere(x, region),
             Held::On(node) => {
                 let part = self.slice(node, &Region::whole(&self.graph.ty(x).shape), region);
-                return self.send(part, device);
+                self.send(part, device)
             }
             Held::Spread(spread) => {
                 let near = self.there.get(&(x, device)).into_iter().flatten();
