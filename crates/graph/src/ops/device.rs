@@ -12,6 +12,9 @@ pub struct ToDevice {
     pub from: u32,
     /// Where the result is.
     pub to: u32,
+    /// Copies to one device that have the same number, other than 0, are waited for together: what needs one of them is
+    /// computed with what needs the others. None of them may be computed from another one.
+    pub bundle: u32,
 }
 
 impl Operation for ToDevice {
@@ -24,7 +27,7 @@ impl Operation for ToDevice {
     }
 
     fn gradient(&self, g: &mut Graph, b: &Backward) -> Vec<Option<NodeId>> {
-        vec![Some(g.add_node(ToDevice { from: self.to, to: self.from }, &[b.grad]))]
+        vec![Some(g.add_node(ToDevice { from: self.to, to: self.from, bundle: 0 }, &[b.grad]))]
     }
 
     fn rule(&self, _: &[&Type], output: &Type) -> SplitRule {

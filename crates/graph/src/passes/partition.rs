@@ -4,7 +4,8 @@
 //! piece is its device and the set of all copies that it depends on, directly or not. The sets grow along every edge
 //! between pieces. (Inside a device an edge between pieces leads to a larger set by definition of a piece; a copy is
 //! in the set of whoever reads it, and not in that of the value that is copied.) So no pieces can wait for each other
-//! in a circle, and a copy starts, and what needs it follows, as soon as its value is there.
+//! in a circle, and a copy starts, and what needs it follows, as soon as its value is there. Copies of one
+//! [bundle](crate::ops::ToDevice) count as one: what needs them is one piece, as if the last of them was all of them.
 //!
 //! Nodes without a device (constants, positions, random values of a key) are computed wherever they are needed; views
 //! are taken anew in each piece that reads them. Neither costs a copy, and neither changes a bit.
@@ -110,6 +111,8 @@ struct Division<'a> {
     /// The copies that the node depends on, for nodes that are computed on a device.
     sets: Vec<SetId>,
     copies: Copies,
+    /// The bundle that the copy of a root to a device belongs to.
+    bundles: HashMap<(NodeId, u32), u32>,
     groups: Vec<Group>,
     by_key: HashMap<(u32, SetId), usize>,
     /// The group of each node that is computed on a device.
@@ -126,6 +129,10 @@ struct Copies {
     /// What is copied where, and the value of the copy.
     list: Vec<(NodeId, u32, usize)>,
     known: HashMap<(NodeId, u32), usize>,
+    /// The member of sets that stands for each copy: one for all of a bundle.
+    members: Vec<usize>,
+    bundles: HashMap<(u32, u32), usize>,
+    count: usize,
     /// A bit for each copy, up to the last one that is in the set.
     sets: Vec<Rc<[u64]>>,
     set_ids: HashMap<Rc<[u64]>, SetId>,
@@ -147,9 +154,9 @@ impl Copies {
         self.sets[set].iter().map(|word| word.count_ones()).sum()
     }
 
-    /// A set with one more copy.
-    fn with(&mut self, set: SetId, copy: usize) -> SetId {
-        let (word, bit) = (copy / 64, 1 << (copy % 64));
+    /// A set with one more member.
+    fn with(&mut self, set: SetId, member: usize) -> SetId {
+        let (word, bit) = (member / 64, 1 << (member % 64));
         let mut members = self.sets[set].to_vec();
         members.resize(members.len().max(word + 1), 0);
         members[word] |= bit;
@@ -193,6 +200,7 @@ impl<'a> Division<'a> {
         let mut roots: Vec<NodeId> = graph.ids().collect();
         let mut sites = Vec::with_capacity(graph.nodes.len());
         let mut leaves = HashMap::new();
+        let mut bundles = HashMap::new();
         for id in graph.ids() {
             let node = graph.node(id);
             let site = match (&node.op, devices[id.index()]) {
@@ -204,8 +212,9 @@ impl<'a> Division<'a> {
             if matches!(node.op, Op::Input(_)) {
                 leaves.insert(id, leaves.len());
             }
-            if matches!(node.op, Op::ToDevice(_)) {
+            if let Op::ToDevice(op) = &node.op {
                 roots[id.index()] = roots[node.inputs[0].index()];
+                bundles.entry((roots[id.index()], op.to)).or_insert(op.bundle);
             }
             sites.push(site);
         }
@@ -218,6 +227,7 @@ impl<'a> Division<'a> {
             sites,
             sets: vec![0; graph.nodes.len()],
             copies,
+            bundles,
             groups: Vec::new(),
             by_key: HashMap::new(),
             group_of: vec![usize::MAX; graph.nodes.len()],
@@ -311,7 +321,7 @@ impl<'a> Division<'a> {
     /// The set of who reads the copy of a value on `device`.
     fn arrival(&mut self, x: NodeId, device: u32, before: SetId) -> SetId {
         let copy = self.copy(x, device);
-        self.copies.with(before, copy)
+        self.copies.with(before, self.copies.members[copy])
     }
 
     /// The copy of a value to a device.
@@ -321,7 +331,18 @@ impl<'a> Division<'a> {
         }
         let value = self.new_value();
         let copy = self.copies.list.len();
-        self.copies.list.push((x, device, value));
+        let copies = &mut self.copies;
+        let bundle = self.bundles.get(&(x, device)).copied().unwrap_or(0);
+        let member = match copies.bundles.get(&(device, bundle)) {
+            Some(&member) if bundle != 0 => member,
+            _ => {
+                copies.bundles.insert((device, bundle), copies.count);
+                copies.count += 1;
+                copies.count - 1
+            }
+        };
+        copies.members.push(member);
+        copies.list.push((x, device, value));
         self.copies.known.insert((x, device), copy);
         copy
     }

@@ -188,7 +188,10 @@ impl Axis<'_> {
             choice.operands[0][axis] = given;
             return;
         }
-        let best = self.candidates(id, wish).into_iter().min_by_key(|candidate| self.price(id, candidate, wish));
+        // Where both cost the same, what everyone shall have is computed by everyone: that takes fewer messages.
+        let by_all = wish == Some(Placement::Replicated);
+        let price = |candidate: &Candidate| (self.price(id, candidate, wish), by_all && candidate.way != Way::Whole);
+        let best = self.candidates(id, wish).into_iter().min_by_key(price);
         let Candidate { way, output, operands } = best.expect("every node can be computed whole");
         let axis = self.axis;
         let choice = self.choices[id.index()].as_mut().expect("a node on the mesh");

@@ -68,8 +68,12 @@ pub(super) struct Emitter<'a> {
     pub devices: Vec<Option<u32>>,
     /// The value of each old node so far.
     pub held: Vec<Held<'a>>,
-    /// Values of old nodes that a device has, merged, with their regions.
-    pub there: HashMap<(NodeId, u32), Vec<(Region, NodeId)>>,
+    /// Values of old nodes that a device has, merged, with their regions and the bundle that brought them.
+    pub there: HashMap<(NodeId, u32), Vec<(Region, NodeId, u32)>>,
+    /// How old nodes are needed by their users.
+    pub needs: HashMap<NodeId, Vec<Placements>>,
+    /// The bundle that copies belong to.
+    pub bundle: u32,
     pub converted: HashMap<(NodeId, Placements), Rc<Spread<'a>>>,
     pub known: HashMap<(Node, Option<u32>), NodeId>,
     pub exchanges: Vec<Exchange>,
@@ -77,6 +81,20 @@ pub(super) struct Emitter<'a> {
     pub moved: usize,
     /// The node whose operands are being brought to it.
     pub user: Option<NodeId>,
+}
+
+/// How users need each node.
+fn needs(graph: &Graph, choices: &[Option<Choice>]) -> HashMap<NodeId, Vec<Placements>> {
+    let mut needs: HashMap<NodeId, Vec<Placements>> = HashMap::new();
+    for (node, choice) in graph.nodes.iter().zip(choices) {
+        for (x, lies) in node.inputs.iter().zip(choice.iter().flat_map(|choice| &choice.operands)) {
+            let known = needs.entry(*x).or_default();
+            if !known.contains(lies) {
+                known.push(lies.clone());
+            }
+        }
+    }
+    needs
 }
 
 impl<'a> Emitter<'a> {
@@ -89,6 +107,8 @@ impl<'a> Emitter<'a> {
             devices: Vec::new(),
             held: Vec::with_capacity(graph.nodes.len()),
             there: HashMap::new(),
+            needs: needs(graph, choices),
+            bundle: 1,
             converted: HashMap::new(),
             known: HashMap::new(),
             exchanges: Vec::new(),
@@ -183,7 +203,7 @@ impl<'a> Emitter<'a> {
                 let region = mesh.region(rank, &ty.shape, &placements);
                 let device = mesh.devices[rank];
                 let node = self.input(Type { dtype: ty.dtype, shape: region.shape() }, Some(device));
-                self.there.entry((id, device)).or_default().push((region.clone(), node));
+                self.there.entry((id, device)).or_default().push((region.clone(), node, 0));
                 (device, region, node)
             })
             .collect();

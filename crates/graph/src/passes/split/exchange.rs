@@ -74,52 +74,93 @@ pub struct Exchange {
 const SMALL: usize = 4096;
 
 impl<'a> Emitter<'a> {
-    /// A value as `to` says.
+    /// A value as `to` says. Partial values that are there by now, and that will be needed in the same way, are merged with
+    /// it: they wait for each other's messages instead of each for its own.
     pub fn convert(&mut self, x: NodeId, mesh: &'a Mesh, to: &Placements) -> Rc<Spread<'a>> {
-        let key = (x, to.clone());
-        if let Some(known) = self.converted.get(&key)
-            && known.mesh == mesh
-        {
-            return known.clone();
+        if let Some(known) = self.known_conversion(x, mesh, to) {
+            return known;
         }
-        let before = self.moved;
-        let shape = &self.graph.ty(x).shape;
-        let parts = |this: &mut Self| -> Vec<Part> {
-            let part = |rank: usize| {
-                let region = mesh.region(rank, shape, to);
-                if region.is_empty() && shape.numel() > 0 {
-                    return Part { region, roots: SmallVec::new() };
-                }
-                let node = this.fetch(x, &region, mesh.devices[rank]);
-                Part::whole(region, node)
-            };
-            (0..mesh.size()).map(part).collect()
+        let bucket = self.bucket(x, mesh, to);
+        self.bundle += 1;
+        for (x, from, to) in &bucket {
+            self.prepare(*x, from, to);
+        }
+        self.bundle += 1;
+        for (x, _, to) in &bucket {
+            self.convert_one(*x, mesh, to);
+        }
+        self.convert_one(x, mesh, to)
+    }
+
+    fn known_conversion(&self, x: NodeId, mesh: &Mesh, to: &Placements) -> Option<Rc<Spread<'a>>> {
+        let known = self.converted.get(&(x, to.clone()))?;
+        (known.mesh == mesh).then(|| known.clone())
+    }
+
+    /// The partial values that are merged together with `x`, which is one of them; none if it is not partial.
+    fn bucket(&self, x: NodeId, mesh: &'a Mesh, to: &Placements) -> Vec<(NodeId, Rc<Spread<'a>>, Placements)> {
+        let Some(from) = self.partial(x, mesh, to) else { return Vec::new() };
+        let mut bucket = vec![(x, from.clone(), to.clone())];
+        let alike = |a: &Placements, b: &Placements| {
+            a.iter()
+                .zip(b)
+                .zip(&from.placements)
+                .all(|((a, b), from)| !from.is_partial() || a.cut().is_some() == b.cut().is_some())
         };
-        let spread = match self.held[x.index()].clone() {
-            Held::Spread(from) if from.mesh == mesh => {
-                if lies_so(&from, to, shape) {
-                    let parts = from.parts.clone();
-                    Rc::new(Spread { mesh, placements: to.clone(), parts })
-                } else {
-                    self.prepare(x, &from, to);
-                    let parts = parts(self);
-                    self.note(x, Some(&from.placements), Some(to), mesh, before);
-                    Rc::new(Spread { mesh, placements: to.clone(), parts })
+        for id in (0..self.held.len() as u32).map(NodeId).filter(|&id| id != x) {
+            for need in self.needs.get(&id).into_iter().flatten() {
+                if let Some(other) = self.partial(id, mesh, need)
+                    && other
+                        .placements
+                        .iter()
+                        .map(|p| p.is_partial())
+                        .eq(from.placements.iter().map(|p| p.is_partial()))
+                    && alike(need, to)
+                    && self.known_conversion(id, mesh, need).is_none()
+                {
+                    bucket.push((id, other, need.clone()));
                 }
             }
-            _ => {
-                let parts = parts(self);
-                self.note(x, None, Some(to), mesh, before);
+        }
+        bucket
+    }
+
+    /// A value that must be merged to lie as `to` says.
+    fn partial(&self, x: NodeId, mesh: &Mesh, to: &Placements) -> Option<Rc<Spread<'a>>> {
+        let Held::Spread(spread) = &self.held[x.index()] else { return None };
+        let merges = spread.placements.iter().zip(to).any(|(from, to)| from.is_partial() && !to.is_partial());
+        (spread.mesh == mesh && merges).then(|| spread.clone())
+    }
+
+    fn convert_one(&mut self, x: NodeId, mesh: &'a Mesh, to: &Placements) -> Rc<Spread<'a>> {
+        if let Some(known) = self.known_conversion(x, mesh, to) {
+            return known;
+        }
+        let key = (x, to.clone());
+        let before = self.moved;
+        let shape = &self.graph.ty(x).shape;
+        let spread = match self.held[x.index()].clone() {
+            Held::Spread(from) if from.mesh == mesh && lies_so(&from, to, shape) => {
+                Rc::new(Spread { mesh, placements: to.clone(), parts: from.parts.clone() })
+            }
+            held => {
+                let part = |rank: usize| {
+                    let region = mesh.region(rank, shape, to);
+                    if region.is_empty() && shape.numel() > 0 {
+                        return Part { region, roots: SmallVec::new() };
+                    }
+                    let node = self.fetch(x, &region, mesh.devices[rank]);
+                    Part::whole(region, node)
+                };
+                let parts: Vec<Part> = (0..mesh.size()).map(part).collect();
+                let from = match &held {
+                    Held::Spread(from) if from.mesh == mesh => Some(&from.placements),
+                    _ => None,
+                };
+                self.note(x, from, Some(to), mesh, before);
                 Rc::new(Spread { mesh, placements: to.clone(), parts })
             }
         };
-        if !to.iter().any(|p| p.is_partial()) && matches!(self.held[x.index()], Held::Spread(_)) {
-            for (part, &device) in spread.parts.iter().zip(&mesh.devices) {
-                if let Some(root) = part.roots.first() {
-                    self.remember(x, device, &part.region, root.node);
-                }
-            }
-        }
         self.converted.insert(key, spread.clone());
         spread
     }
@@ -172,8 +213,8 @@ impl<'a> Emitter<'a> {
             }
             Held::Spread(spread) => {
                 let near = self.there.get(&(x, device)).into_iter().flatten();
-                let near = near.filter(|(have, _)| have.intersection(region).as_ref() == Some(region));
-                if let Some((have, node)) = near.min_by_key(|(have, _)| have.numel()).cloned() {
+                let near = near.filter(|(have, ..)| have.intersection(region).as_ref() == Some(region));
+                if let Some((have, node, _)) = near.min_by_key(|(have, ..)| have.numel()).cloned() {
                     return self.slice(node, &have, region);
                 }
                 let node = self.collect(x, &spread, region, device);
@@ -185,8 +226,8 @@ impl<'a> Emitter<'a> {
 
     fn remember(&mut self, x: NodeId, device: u32, region: &Region, node: NodeId) {
         let list = self.there.entry((x, device)).or_default();
-        if !list.iter().any(|(have, _)| have == region) {
-            list.push((region.clone(), node));
+        if !list.iter().any(|(have, ..)| have == region) {
+            list.push((region.clone(), node, self.bundle));
         }
     }
 
@@ -225,14 +266,16 @@ impl<'a> Emitter<'a> {
     }
 
     /// Merged parts of a value and their regions, those of the device first, then beginning behind it, so that not
-    /// everybody asks the same one.
+    /// everybody asks the same one. What is brought by the copies that are being made is not there yet.
     fn sources(&self, x: NodeId, spread: &Spread, device: u32, is_partial: bool) -> Vec<(Region, NodeId)> {
         let mesh = spread.mesh;
         let first = mesh.devices.iter().position(|&d| d == device).unwrap_or(0);
         let mut sources = Vec::new();
         for rank in (first..mesh.size()).chain(0..first) {
             if is_partial {
-                sources.extend(self.there.get(&(x, mesh.devices[rank])).into_iter().flatten().cloned());
+                let there = self.there.get(&(x, mesh.devices[rank])).into_iter().flatten();
+                let there = there.filter(|(_, _, bundle)| *bundle < self.bundle);
+                sources.extend(there.map(|(have, node, _)| (have.clone(), *node)));
             } else if let Some(root) = spread.parts[rank].roots.first() {
                 sources.push((spread.parts[rank].region.clone(), root.node));
             }
@@ -345,7 +388,7 @@ impl<'a> Emitter<'a> {
         match self.devices[node.index()] {
             Some(from) if from != device => {
                 let count = self.new.nodes.len();
-                let copy = self.add(ToDevice { from, to: device }, &[node], Some(device));
+                let copy = self.add(ToDevice { from, to: device, bundle: self.bundle }, &[node], Some(device));
                 if self.new.nodes.len() > count {
                     self.moved += self.new.ty(copy).bytes();
                 }
