@@ -236,6 +236,11 @@ fn what_moves_is_explained() {
     let memory = words("cpu:1");
     assert_eq!(memory[..5], ["cpu:1", "795.0 KiB", "795.0 KiB", "0 B", "1.55 MiB"].map(String::from), "{text}");
 
+    // Four devices reduce and gather: each receives three quarters of the gradient twice.
+    let text = place.ok("explain mlp --batch 64 --optimizer sgd --parallel data=4").stdout;
+    let line = text.lines().find(|line| line.contains("like fc1.weight") && line.contains("partial(sum)")).unwrap();
+    assert!(line.contains(&format!("{:.2} MiB", f64::from(4 * 2 * 3 * 4 * 256 * 784 / 4) / 1_048_576.0)), "{text}");
+
     let text = place.ok("explain mlp --batch 64 --parallel data=2,zero=3 --accumulate 2").stdout;
     assert!(text.contains("sharded(") && text.contains("it is stored in parts; "), "{text}");
     let inside = text.lines().filter(|line| line.contains("_scatter") || line.contains("all_"));

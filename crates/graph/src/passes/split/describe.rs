@@ -4,6 +4,7 @@ use super::choose::Way;
 use super::emit::Emitter;
 use crate::canonical::Blocking;
 use crate::graph::NodeId;
+use crate::mesh::Placements;
 
 /// A reduction that is cut along an axis, so that its parts must be merged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,6 +21,16 @@ impl Emitter<'_> {
     /// The name of the operation of a node.
     pub(super) fn name(&self, id: NodeId) -> &'static str {
         self.graph.node(id).op.operation().name()
+    }
+
+    /// The first node that needs a value to lie as `to` says.
+    pub(super) fn first_user(&self, x: NodeId, to: &Placements) -> Option<NodeId> {
+        let needs = |id: &NodeId| {
+            let Some(choice) = &self.choices[id.index()] else { return false };
+            let operands = self.graph.node(*id).inputs.iter().zip(&choice.operands);
+            operands.into_iter().any(|(&input, lies)| input == x && lies == to)
+        };
+        self.graph.ids().find(needs)
     }
 
     /// The cut reductions that a value is parts of.

@@ -82,14 +82,17 @@ impl<'a> Emitter<'a> {
         }
         let bucket = self.bucket(x, mesh, to);
         self.bundle += 1;
+        let mut prepared = Vec::new();
         for (x, from, to) in &bucket {
+            let before = self.moved;
             self.prepare(*x, from, to);
+            prepared.push(self.moved - before);
         }
         self.bundle += 1;
-        for (x, _, to) in &bucket {
-            self.convert_one(*x, mesh, to);
+        for ((x, _, to), prepared) in bucket.iter().zip(prepared) {
+            self.convert_one(*x, mesh, to, prepared);
         }
-        self.convert_one(x, mesh, to)
+        self.convert_one(x, mesh, to, 0)
     }
 
     fn known_conversion(&self, x: NodeId, mesh: &Mesh, to: &Placements) -> Option<Rc<Spread<'a>>> {
@@ -132,12 +135,13 @@ impl<'a> Emitter<'a> {
         (spread.mesh == mesh && merges).then(|| spread.clone())
     }
 
-    fn convert_one(&mut self, x: NodeId, mesh: &'a Mesh, to: &Placements) -> Rc<Spread<'a>> {
+    /// The conversion of one value, for which so many bytes have moved already.
+    fn convert_one(&mut self, x: NodeId, mesh: &'a Mesh, to: &Placements, prepared: usize) -> Rc<Spread<'a>> {
         if let Some(known) = self.known_conversion(x, mesh, to) {
             return known;
         }
         let key = (x, to.clone());
-        let before = self.moved;
+        let before = self.moved - prepared;
         let shape = &self.graph.ty(x).shape;
         let spread = match self.held[x.index()].clone() {
             Held::Spread(from) if from.mesh == mesh && lies_so(&from, to, shape) => {
@@ -420,14 +424,17 @@ impl<'a> Emitter<'a> {
             };
             moves.push((collective, name.clone()));
         }
+        // What is merged together with a value that is needed now will be needed later.
+        let is_used = |user: &NodeId| self.graph.node(*user).inputs.contains(&x);
+        let user = self.user.filter(is_used).or_else(|| self.first_user(x, to?));
         let (from, to) = (from.cloned(), to.cloned());
         self.exchanges.push(Exchange {
             value: x,
             ty: self.graph.ty(x).clone(),
             made_by: self.name(x),
             reductions: self.cut_reductions(x),
-            user: self.user,
-            used_by: self.user.map(|user| self.name(user)),
+            user,
+            used_by: user.map(|user| self.name(user)),
             moves,
             from,
             to,
