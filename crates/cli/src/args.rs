@@ -4,6 +4,7 @@ use crate::bench::gemm;
 use crate::bench::parallel::Exercise;
 use crate::devices::Devices;
 use crate::large_batch::LargeBatchArgs;
+use crate::layout::LayoutArgs;
 use crate::values::*;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -66,9 +67,6 @@ pub struct TrainArgs {
     /// Seed of everything random [default: 0]
     #[arg(long, value_name = "N", value_parser = whole, help_heading = "Training")]
     pub seed: Option<u64>,
-    /// Threads; the result does not depend on them [default: all cores]
-    #[arg(long, value_name = "N", value_parser = count, help_heading = "Training")]
-    pub threads: Option<u64>,
     /// Weights to begin with
     #[arg(long, value_name = "FILE.safetensors", value_parser = path, help_heading = "Training")]
     pub init: Option<PathBuf>,
@@ -123,6 +121,12 @@ pub struct TrainArgs {
     #[command(flatten)]
     pub large_batch: LargeBatchArgs,
 
+    /// Threads of each device; the result does not depend on them [default: all cores]
+    #[arg(long, value_name = "N", value_parser = count, help_heading = "Layout")]
+    pub threads: Option<u64>,
+    #[command(flatten)]
+    pub layout: LayoutArgs,
+
     /// Folder for checkpoints; DIR/model.safetensors holds the newest weights
     #[arg(long, value_name = "DIR", value_parser = path, help_heading = "Files")]
     pub save: Option<PathBuf>,
@@ -167,6 +171,8 @@ pub struct ExplainArgs {
     /// Optimizer
     #[arg(long, value_enum, value_name = "NAME", default_value = "adam")]
     pub optimizer: OptimizerName,
+    #[command(flatten)]
+    pub layout: LayoutArgs,
 }
 
 /// Flags of `top`.
@@ -216,7 +222,7 @@ pub enum BenchCommand {
 /// Flags of every measurement.
 #[derive(Args, Debug)]
 pub struct BenchCommon {
-    /// Threads [default: all cores]
+    /// Threads of each device [default: all cores]
     #[arg(long, value_name = "N", value_parser = count)]
     pub threads: Option<u64>,
     /// Print one JSON object
@@ -269,6 +275,8 @@ pub struct TrainBenchArgs {
     /// Write a timeline of the timed steps; meshwork trace FILE draws it
     #[arg(long, value_name = "FILE.json", value_parser = path)]
     pub trace: Option<PathBuf>,
+    #[command(flatten)]
+    pub layout: LayoutArgs,
     #[command(flatten)]
     pub common: BenchCommon,
 }

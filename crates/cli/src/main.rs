@@ -8,6 +8,7 @@ mod explain;
 mod failure;
 mod interrupt;
 mod large_batch;
+mod layout;
 mod log;
 mod mistakes;
 mod progress;

@@ -3,6 +3,7 @@
 use crate::args::Cli;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use meshwork::mesh::PlanError;
 use std::error::Error;
 
 /// What is wrong with the arguments, in words.
@@ -40,6 +41,9 @@ pub fn in_words(error: &clap::Error, argv: &[String]) -> String {
             format!("{name}: {value:?} is not known{}; known are {}", did_you_mean(&value, &known), known.join(", "))
         }
         ErrorKind::ValueValidation => {
+            if let Some(problem) = error.source().and_then(|e| e.downcast_ref::<PlanError>()) {
+                return format!("{name}: {problem}");
+            }
             let wanted = error.source().map(|e| e.to_string()).unwrap_or_default();
             format!("{name}: {value:?} is not {wanted}")
         }

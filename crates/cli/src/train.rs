@@ -2,6 +2,7 @@
 
 use crate::args::TrainArgs;
 use crate::failure::Failure;
+use crate::layout::{self, Layout};
 use crate::log::Log;
 use crate::progress::{Progress, say};
 use crate::settings::{Settings, parse, run_folder, without_effect};
@@ -10,6 +11,7 @@ use crate::values::{AugmentName, ModelName, OrderName};
 use crate::{INTERRUPTED, config, interrupt, large_batch, recipe, tracing};
 use meshwork::checkpoint::{Checkpoint, CheckpointError, Folder, load_module};
 use meshwork::data::{Affine, Augmented, DataPair, Order, open};
+use meshwork::mesh::Footprint;
 use meshwork::monitor::{About, Monitor, Publisher};
 use meshwork::nn::{Layer, Module};
 use meshwork::train::{BuiltIn, Event, Length, Outcome, Saving, TrainSettings, Trainer};
@@ -22,11 +24,14 @@ use std::sync::Arc;
 pub fn run(flags: Box<TrainArgs>, argv: &[String]) -> Result<ExitCode, Failure> {
     let mut all = flags.config.as_deref().map(config::flags).transpose()?.unwrap_or_default();
     all.extend_from_slice(argv);
-    let given = parse(&all)?;
+    let mut given = parse(&all)?;
+    // Rules of the command line come before those of the file: the first that fits counts.
+    given.layout.place.rotate_right(flags.layout.place.len());
     if given.resume.is_some() && given.init.is_some() {
         return Err(Failure::mistake("--init and --resume exclude each other: a resumed run has its weights already"));
     }
 
+    given.layout.set_devices(given.threads)?;
     let checkpoint = given.resume.as_ref().map(|folder| Folder::new(folder).load()).transpose().map_err(with_flag)?;
     let (settings, notes) = match &checkpoint {
         Some(checkpoint) => Settings::resumed(&checkpoint.state().settings, &given, &all)?,
@@ -35,13 +40,9 @@ pub fn run(flags: Box<TrainArgs>, argv: &[String]) -> Result<ExitCode, Failure> 
     warn(without_effect(&given, &settings));
     notes.into_iter().for_each(|text| eprintln!("note: {text}"));
 
-    if let Some(threads) = given.threads {
-        let device = Device::cpu(0).expect("the first device is always there");
-        let threads = usize::try_from(threads).unwrap_or(usize::MAX);
-        device.set_num_threads(threads).map_err(|e| Failure::Mistake(format!("--threads: {e}")))?;
-    }
-    let mut data = open(&settings.data).map_err(|e| Failure::Mistake(format!("--data: {e}")))?;
     let model = built_in(settings.model);
+    let layout = given.layout.complete(model, settings.batch)?;
+    let mut data = open(&settings.data).map_err(|e| Failure::Mistake(format!("--data: {e}")))?;
     model.check(&data)?;
     if settings.augment == AugmentName::Affine {
         data.train = Arc::new(Augmented::new(data.train, Affine::default(), settings.seed));
@@ -51,7 +52,7 @@ pub fn run(flags: Box<TrainArgs>, argv: &[String]) -> Result<ExitCode, Failure> 
     warn(large_batch::warning(&settings, data.train.len() as u64, classes as u64));
     let tracing = given.trace.as_deref().map(tracing::start).transpose()?;
 
-    let ended = Run { given, settings, checkpoint, folder, data, model }.train();
+    let ended = Run { given, settings, layout, checkpoint, folder, data, model }.train();
     tracing.and_then(tracing::stop).into_iter().for_each(|text| say(&text));
     ended
 }
@@ -60,6 +61,7 @@ pub fn run(flags: Box<TrainArgs>, argv: &[String]) -> Result<ExitCode, Failure> 
 struct Run {
     given: TrainArgs,
     settings: Settings,
+    layout: Option<Layout>,
     checkpoint: Option<Checkpoint>,
     folder: Option<PathBuf>,
     data: DataPair,
@@ -74,6 +76,7 @@ impl Run {
         let batches = samples.div_ceil(self.settings.batch);
         let total = length.total_steps(batches).unwrap_or(u64::MAX);
         let optimizer = recipe::optimizer(&self.settings, &*model);
+        let footprints = self.layout.as_ref().map(|layout| layout.mesh.footprints(&*model, &*optimizer));
         let schedule = recipe::schedule(&self.settings, samples, total);
         let parameters = model.num_parameters();
         let train_settings = self.train_settings(length);
@@ -87,7 +90,7 @@ impl Run {
         let monitor = self.monitor(trainer.step(), total);
         let (publisher, warnings) = Publisher::start(&monitor);
         warn(warnings);
-        self.introduce(parameters, total, trainer.step());
+        self.introduce(parameters, footprints, total, trainer.step());
 
         let mut view = (self.given.top == Some(true)).then(|| View::open(&monitor, &stop)).transpose()?;
         let mut progress = match &view {
@@ -139,6 +142,10 @@ impl Run {
                 other => other,
             })?;
         }
+        if let Some(layout) = &self.layout {
+            layout.spread(&*model)?;
+            warn(layout.without_effect(&*model, self.settings.full_batch(self.data.train.len() as u64)));
+        }
         Ok(model)
     }
 
@@ -156,6 +163,7 @@ impl Run {
             length,
             seed,
             saving: self.folder.as_ref().map(|folder| Saving { folder: Folder::new(folder), every }),
+            mesh: self.layout.as_ref().map(|layout| layout.mesh.clone()),
             recorded: self.settings.recorded(),
             ..TrainSettings::default()
         }
@@ -181,17 +189,20 @@ impl Run {
         }
     }
 
-    fn introduce(&self, parameters: usize, total: u64, done: u64) {
+    fn introduce(&self, parameters: usize, footprints: Option<Vec<Footprint>>, total: u64, done: u64) {
         let (name, data) = (self.model.name(), &self.data);
-        let threads = Device::cpu(0).map_or(1, |device| device.num_threads());
         say(&format!(
-            "{name}: {parameters} parameters, {} training and {} test samples of {} ({}), batches of {}, {threads} threads",
+            "{name}: {parameters} parameters, {} training and {} test samples of {} ({}), batches of {}, {}",
             data.train.len(),
             data.test.len(),
             data.name,
             data.origin,
             self.settings.batch,
+            layout::devices_in_words(),
         ));
+        if let Some((layout, footprints)) = self.layout.as_ref().zip(footprints) {
+            say(&layout.in_words(&footprints));
+        }
         if self.settings.augment == AugmentName::Affine {
             say("training images are turned, scaled, slanted and shifted at random (--augment none: as they are)");
         }
@@ -226,7 +237,8 @@ impl Run {
     }
 }
 
-fn warn(texts: impl IntoIterator<Item = String>) {
+/// Says on standard error what may not be meant.
+pub fn warn(texts: impl IntoIterator<Item = String>) {
     texts.into_iter().for_each(|text| eprintln!("warning: {text}"));
 }
 

@@ -29,6 +29,22 @@ fn training() {
     assert!(number(&report, "peak_bytes") > 4.0 * 129_068.0, "the parameters alone take more");
     assert!(number(&report, "kernels") > 4.0 && number(&report, "recording_us") > 0.0);
 
+    let report = json("bench train mlp --batch 64 --steps 6 --devices cpu:0,0 --parallel data=2 --accumulate 2 --json");
+    assert_eq!(report["parallel"], "data=2, accumulate=2, zero=0");
+    let devices = report["devices"].as_array().unwrap();
+    assert_eq!(devices.iter().map(|device| &device["name"]).collect::<Vec<_>>(), ["cpu:0", "cpu:1"]);
+    let peaks: Vec<f64> = devices.iter().map(|device| number(device, "peak_bytes")).collect();
+    assert!(
+        peaks.iter().all(|&peak| peak > 4.0 * 203_530.0) && number(&report, "peak_bytes") == peaks.iter().sum::<f64>()
+    );
+    assert!(devices.iter().all(|device| device["threads"] == 1) && report["machine"]["threads"] == 2, "{report}");
+    assert!(number(&report, "moved_bytes_per_step") >= 4.0 * 203_530.0, "each gradient is merged");
+    let text = Place::new().ok("bench train mlp --batch 8 --steps 2 --parallel data=2").stdout;
+    assert!(
+        text.contains("mlp, batch 8, sgd, data=2, zero=0: 2 steps") && text.contains("moved between devices"),
+        "{text}"
+    );
+
     let text = Place::new().ok("bench train mlp --batch 3 --steps 2 --optimizer adam").stdout;
     assert!(text.contains("mlp, batch 3, adam: 2 steps") && text.contains("images/s"), "{text}");
 }

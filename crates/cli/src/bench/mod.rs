@@ -20,8 +20,8 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         BenchCommand::Gemm(args) => args.common.threads,
         BenchCommand::Elementwise(args) => args.common.threads,
         BenchCommand::Conv(args) => args.common.threads,
-        BenchCommand::Train(args) => args.common.threads,
-        BenchCommand::Parallel(_) => None,
+        // These set them for devices of their own.
+        BenchCommand::Train(_) | BenchCommand::Parallel(_) => None,
     };
     if let Some(threads) = threads {
         let threads = usize::try_from(threads).unwrap_or(usize::MAX);

@@ -6,18 +6,20 @@ use super::report::time;
 use super::timing::{median, thread_time};
 use crate::args::TrainBenchArgs;
 use crate::failure::Failure;
+use crate::layout::{self, Layout};
 use crate::progress::say;
 use crate::recipe;
 use crate::settings::{Settings, parse};
 use crate::tracing;
 use crate::train::built_in;
 use crate::values::name_of;
+use meshwork::graph::human_bytes;
 use meshwork::nn::{Layer, Module};
 use meshwork::optim::Optimizer;
-use meshwork::tensor::last_program;
+use meshwork::tensor::last_plan;
 use meshwork::train::BuiltIn;
 use meshwork::{Device, Tensor, synchronize};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// Parts of the run; the time of a step is the median over them.
@@ -32,15 +34,23 @@ struct Training {
 }
 
 impl Training {
-    fn new(args: &TrainBenchArgs, batch: usize) -> Result<Training, Failure> {
+    fn new(args: &TrainBenchArgs, batch: usize, layout: Option<&Layout>) -> Result<Training, Failure> {
         let flags = [format!("--model={}", name_of(args.model)), format!("--optimizer={}", name_of(args.optimizer))];
         let settings = Settings::complete(&parse(&flags)?)?;
         let model = built_in(args.model).build();
         model.init(0);
+        layout.map_or(Ok(()), |layout| layout.spread(&*model))?;
         let optimizer = recipe::optimizer(&settings, &*model);
         let images = random(&[&[batch], &BuiltIn::INPUT[..]].concat())?;
         let classes: Vec<i64> = (0..batch).map(|i| (i * 7 % BuiltIn::CLASSES) as i64).collect();
-        Ok(Training { model, optimizer, images, labels: Tensor::from_slice(&classes, &[batch]) })
+        let labels = Tensor::from_slice(&classes, &[batch]);
+        let (images, labels) = match layout {
+            Some(Layout { mesh, .. }) => (images.batch_on(mesh), labels.batch_on(mesh)),
+            None => (images, labels),
+        };
+        images.eval();
+        labels.eval();
+        Ok(Training { model, optimizer, images, labels })
     }
 
     fn step(&mut self) -> Tensor {
@@ -65,10 +75,13 @@ impl Training {
 
 /// Trains for the given number of steps and reports what a step takes.
 pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
-    let machine = Machine::here();
+    args.layout.set_devices(args.common.threads)?;
+    let layout = args.layout.complete(built_in(args.model), args.batch)?;
+    let devices = Device::cpus().map_err(Failure::mistake)?;
+    let machine = Machine { threads: devices.iter().map(Device::num_threads).sum(), ..Machine::here() };
     let batch = usize::try_from(args.batch).unwrap_or(usize::MAX);
     let steps = u32::try_from(args.steps).unwrap_or(u32::MAX);
-    let mut training = Training::new(args, batch)?;
+    let mut training = Training::new(args, batch, layout.as_ref())?;
 
     let first = Instant::now();
     let loss = training.step().item();
@@ -77,8 +90,7 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
         return Err(Failure::Mistake(format!("the loss of the first step is {loss}")));
     }
     training.steps((steps / 10).max(3));
-    let device = Device::cpu(0).expect("the first device is always there");
-    device.reset_peak_memory();
+    devices.iter().for_each(Device::reset_peak_memory);
     let tracing = args.trace.as_deref().map(tracing::start).transpose()?;
     let faults = page_faults();
     let parts: Vec<u32> = (0..PARTS).map(|i| steps / PARTS + u32::from(i < steps % PARTS)).filter(|n| *n > 0).collect();
@@ -94,10 +106,12 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
     let step = median(timed.iter().map(|t| t.0).collect()).as_secs_f64();
     let recording = median(timed.iter().map(|t| t.1).collect()).as_secs_f64();
 
-    let program = last_program().expect("a step has been handed over");
+    let plan = last_plan().expect("a step has been handed over");
+    let kernels: usize = plan.programs().map(|program| program.steps.len()).sum();
+    let moved: usize = plan.exchanges.iter().map(|exchange| exchange.bytes).sum();
     let peak = machine.peak();
-    let flops = program.flops() as f64 / 1e9;
-    let memory = device.memory().peak;
+    let flops = plan.programs().map(|program| program.flops()).sum::<u64>() as f64 / 1e9;
+    let memory: usize = devices.iter().map(|device| device.memory().peak).sum();
     let (speed, rate) = (flops / step, batch as f64 / step);
     if args.common.json {
         let report = json!({
@@ -112,7 +126,10 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
             "first_step_ms": first.as_secs_f64() * 1e3,
             "recording_us": recording * 1e6,
             "peak_bytes": memory,
-            "kernels": program.steps.len(),
+            "kernels": kernels,
+            "devices": devices.iter().map(device_json).collect::<Vec<_>>(),
+            "parallel": layout.as_ref().map(Layout::name),
+            "moved_bytes_per_step": moved,
             "page_faults_per_step": faults,
             "gflop_per_step": flops,
             "gflops": speed,
@@ -124,15 +141,20 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
     }
     let (model, optimizer) = (name_of(args.model), name_of(args.optimizer));
     say(&machine.line());
-    say(&format!("{model}, batch {batch}, {optimizer}: {steps} steps"));
+    let spread = layout.as_ref().map_or(String::new(), |layout| format!(", {}", layout.name()));
+    say(&format!("{model}, batch {batch}, {optimizer}{spread}: {steps} steps"));
     let line = |name: &str, value: String| say(&format!("{name:<22}{value}"));
     line("speed", format!("{rate:.0} images/s"));
     line("step", format!("{}; no less than {} for {flops:.3} GFLOP", time(step), time(flops / peak)));
     line("arithmetic", format!("{speed:.1} GFLOP/s, {:.0} % of {peak:.1}", 100.0 * speed / peak));
     line("first step", format!("{}, with compiling", time(first.as_secs_f64())));
     line("recording a step", time(recording));
-    line("kernels of a step", program.steps.len().to_string());
+    line("kernels of a step", kernels.to_string());
     line("memory", format!("{:.1} MiB at most", memory as f64 / f64::from(1 << 20)));
+    if layout.is_some() {
+        line("devices", layout::devices_in_words());
+        line("moved between devices", format!("{} a step", human_bytes(moved)));
+    }
     if let Some(faults) = faults {
         line("page faults of a step", format!("{faults:.1}"));
     }
@@ -140,6 +162,11 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
         say(&traced);
     }
     Ok(())
+}
+
+/// A device for programs.
+fn device_json(device: &Device) -> Value {
+    json!({ "name": device.to_string(), "threads": device.num_threads(), "peak_bytes": device.memory().peak })
 }
 
 /// Pages that the process has touched for the first time so far, where the system tells.

@@ -19,7 +19,7 @@ pub use order::order;
 pub use partition::{Partition, Piece, partition};
 pub use place::{ALIGNMENT, place};
 pub use simplify::simplify;
-pub use split::{Collective, Exchange, Sites, Split, split};
+pub use split::{Collective, CutReduction, Exchange, Sites, Split, split};
 
 use crate::graph::{Graph, NodeId};
 use crate::mesh::Placements;

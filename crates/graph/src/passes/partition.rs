@@ -293,6 +293,7 @@ impl<'a> Division<'a> {
                 self.group_of[id.index()] = self.group(device, set, self.phase(id));
             }
         }
+        self.sink(&nodes);
         // Groups are filled in the order of nodes, so that operands of one group come before their uses.
         for &id in &nodes {
             if let Site::At(_) = self.site(id) {
@@ -302,6 +303,49 @@ impl<'a> Division<'a> {
         }
         let outputs = self.graph.outputs.clone().into_iter().map(|id| self.output(id)).collect();
         self.finish(donation, outputs)
+    }
+
+    /// Moves elementwise work on inputs to the only group that needs it: it is fused with what is there, and its result,
+    /// which might have been there early, is not kept until then.
+    fn sink(&mut self, nodes: &[NodeId]) {
+        /// The groups that need a node.
+        #[derive(Clone, Copy, PartialEq)]
+        enum Users {
+            None,
+            One(usize),
+            Several,
+        }
+        let mut of_inputs = vec![false; self.graph.nodes.len()];
+        for id in self.graph.ids() {
+            let node = self.graph.node(id);
+            of_inputs[id.index()] = match self.site(id) {
+                Site::Number | Site::Leaf(_) | Site::Free => true,
+                Site::At(_) => {
+                    let inputs = node.inputs.iter().all(|x| of_inputs[self.root(*x).index()]);
+                    inputs && (matches!(node.op, Op::Element(_)) || self.is_light(id))
+                }
+            };
+        }
+        let mut users = vec![Users::None; self.graph.nodes.len()];
+        self.graph.outputs.iter().for_each(|&o| users[self.root(o).index()] = Users::Several);
+        for &id in nodes.iter().rev() {
+            let Site::At(device) = self.site(id) else { continue };
+            if let Users::One(group) = users[id.index()]
+                && self.groups[group].device == device
+                && of_inputs[id.index()]
+            {
+                self.group_of[id.index()] = group;
+            }
+            let own = self.group_of[id.index()];
+            for x in self.graph.node(id).inputs.iter().map(|&x| self.root(x)) {
+                let known = &mut users[x.index()];
+                *known = match *known {
+                    Users::None => Users::One(own),
+                    same if same == Users::One(own) => same,
+                    _ => Users::Several,
+                };
+            }
+        }
     }
 
     fn phase(&self, id: NodeId) -> usize {

@@ -17,11 +17,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod footprint;
 mod plan;
 mod registry;
+mod rule;
 
+pub use footprint::{Footprint, PlacedParameter, placed_parameters};
 pub use meshwork_graph::mesh::{Merge, Placement};
-pub use plan::{Plan, PlanError, Rule, Zero};
+pub use plan::{Plan, PlanError, Zero};
+pub use rule::Rule;
 
 pub(crate) use registry::{is_mesh, mesh};
 

@@ -1,6 +1,6 @@
 //! Plans: how a model is spread over a mesh, in a few words.
 
-use super::{Mesh, MeshError, Placement};
+use super::{Mesh, MeshError, Placement, Rule};
 use crate::Device;
 use crate::nn::{Leaf, Module, Parameter, Visitor, nearest};
 use crate::tensor::{Lying, evaluate};
@@ -9,7 +9,6 @@ use meshwork_graph::mesh::Placements;
 use rustc_hash::FxHashSet;
 use std::fmt;
 use std::str::FromStr;
-use wildmatch::WildMatch;
 
 /// How a model is trained on several devices.
 ///
@@ -47,15 +46,6 @@ pub enum Zero {
     Parameters,
 }
 
-/// Placements of the parameters whose names match.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
-    /// A name in which `*` stands for any characters and `?` for one.
-    pub pattern: String,
-    /// Axes and the placements along them.
-    pub placements: Vec<(String, Placement)>,
-}
-
 /// Why a plan cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
@@ -66,6 +56,14 @@ pub enum PlanError {
         plan: String,
         /// The word.
         word: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A text that is no rule.
+    #[error("the rule {rule:?}: {problem}")]
+    Rule {
+        /// The text.
+        rule: String,
         /// What is wrong with it.
         problem: String,
     },
@@ -115,8 +113,6 @@ impl Default for Plan {
     }
 }
 
-const WORDS: [&str; 5] = ["data", "tensor", "zero", "sequence", "accumulate"];
-
 impl FromStr for Plan {
     type Err = PlanError;
 
@@ -127,10 +123,10 @@ impl FromStr for Plan {
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             let wrong = |problem: String| PlanError::Word { plan: text.to_string(), word: word.to_string(), problem };
             let (key, value) = word.split_once('=').unwrap_or((word, ""));
-            if !WORDS.contains(&key) {
-                let hint =
-                    nearest(key, WORDS.into_iter()).map_or(String::new(), |near| format!(" (did you mean {near}?)"));
-                return Err(wrong(format!("known are {}{hint}", WORDS.join(", "))));
+            if !Plan::WORDS.contains(&key) {
+                let hint = nearest(key, Plan::WORDS.into_iter())
+                    .map_or(String::new(), |near| format!(" (did you mean {near}?)"));
+                return Err(wrong(format!("known are {}{hint}", Plan::WORDS.join(", "))));
             }
             if seen.contains(&key) {
                 return Err(wrong("it is there twice".to_string()));
@@ -173,23 +169,23 @@ impl Zero {
     }
 }
 
-impl Rule {
-    /// Placements for the parameters that a pattern names.
-    pub fn new<'a>(pattern: &str, placements: impl IntoIterator<Item = (&'a str, Placement)>) -> Rule {
-        let placements = placements.into_iter().map(|(axis, placement)| (axis.to_string(), placement)).collect();
-        Rule { pattern: pattern.to_string(), placements }
-    }
-}
-
 impl Plan {
+    /// The words of a plan as text.
+    pub const WORDS: [&'static str; 5] = ["data", "tensor", "zero", "sequence", "accumulate"];
+
+    /// The devices that the axes need; as few as possible, if the size of `data` is left to them.
+    pub fn devices(&self) -> usize {
+        self.data.unwrap_or(1).saturating_mul(self.sequence).saturating_mul(self.tensor)
+    }
+
     /// The mesh of this plan on these devices.
     ///
     /// # Errors
     /// When the axes do not fit the devices.
     pub fn mesh(&self, devices: &[Device]) -> Result<Mesh, PlanError> {
-        let others = self.sequence * self.tensor;
+        let others = self.sequence.saturating_mul(self.tensor);
         let data = self.data.unwrap_or((devices.len() / others).max(1));
-        let needed = data * others;
+        let needed = data.saturating_mul(others);
         if needed != devices.len() {
             let axes = format!("data={data}, sequence={}, tensor={}", self.sequence, self.tensor);
             let hint = match needed {
@@ -214,8 +210,7 @@ impl Plan {
     pub fn apply<M: Module + ?Sized>(&self, model: &M, mesh: &Mesh) -> Result<(), PlanError> {
         let parameters = model.named_parameters();
         for rule in &self.places {
-            let matcher = WildMatch::new(&rule.pattern);
-            if !parameters.iter().any(|(name, _)| matcher.matches(name)) {
+            if !parameters.iter().any(|(name, _)| rule.matches(name)) {
                 let near = nearest(&rule.pattern, parameters.iter().map(|(name, _)| name.as_str()));
                 let hint = near.map_or(String::new(), |near| format!(" (did you mean {near}?)"));
                 return Err(PlanError::NoParameter { pattern: rule.pattern.clone(), hint });
@@ -243,7 +238,7 @@ impl Plan {
     fn lying(&self, name: &str, parameter: &Parameter, mesh: &Mesh) -> Result<Lying, PlanError> {
         let shape = parameter.shape();
         let mut value: Placements = mesh.axes().iter().map(|_| Placement::Replicated).collect();
-        let rule = self.places.iter().find(|rule| WildMatch::new(&rule.pattern).matches(name));
+        let rule = self.places.iter().find(|rule| rule.matches(name));
         for (axis, placement) in rule.into_iter().flat_map(|rule| &rule.placements) {
             let wrong = |problem: String| PlanError::Placement {
                 parameter: name.to_string(),
@@ -254,7 +249,7 @@ impl Plan {
             };
             let Some(at) = mesh.axis(axis) else {
                 // An axis of size 1 is not in the mesh.
-                if ["data", "sequence", "tensor"].contains(&axis.as_str()) {
+                if Rule::AXES.contains(&axis.as_str()) {
                     continue;
                 }
                 let names: Vec<&str> = mesh.axes().iter().map(|(name, _)| name.as_str()).collect();

@@ -26,7 +26,8 @@ fn disturbed<R>(devices: &[Device], body: impl FnOnce() -> R) -> R {
                 let (from, to) = (&blocks[i * 7 % devices.len()], &devices[(i * 5 + 1) % devices.len()]);
                 let busy = late(from, 1 + i as u64 % 3);
                 let copy = from.to(to) * 2.0;
-                (busy.eval(), copy.eval());
+                busy.eval();
+                copy.eval();
                 std::thread::sleep(Duration::from_micros(200 * (i as u64 % 9)));
                 drop(copy.to_bytes());
             }

@@ -61,6 +61,9 @@ impl Part {
     }
 }
 
+/// A region of a value that a device has, the node that is it, and the bundle of copies that brought it.
+type There = (Region, NodeId, u32);
+
 pub(super) struct Emitter<'a> {
     pub graph: &'a Graph,
     pub sites: &'a Sites<'a>,
@@ -73,8 +76,8 @@ pub(super) struct Emitter<'a> {
     phase: usize,
     /// The value of each old node so far.
     pub held: Vec<Held<'a>>,
-    /// Values of old nodes that a device has, merged, with their regions and the bundle that brought them.
-    pub there: HashMap<(NodeId, u32), Vec<(Region, NodeId, u32)>>,
+    /// Values of old nodes that a device has, merged.
+    pub there: HashMap<(NodeId, u32), Vec<There>>,
     /// How old nodes are needed by their users.
     pub needs: HashMap<NodeId, Vec<Placements>>,
     /// The bundle that copies belong to.
@@ -187,7 +190,7 @@ impl<'a> Emitter<'a> {
                 self.new.outputs.push(node);
                 continue;
             };
-            let spread = self.convert_one(id, mesh, lies);
+            let spread = self.convert_one(id, mesh, lies, 0);
             for rank in mesh.stored(&graph.ty(id).shape, lies) {
                 self.new.outputs.push(spread.parts[rank].roots[0].node);
             }

@@ -1,12 +1,13 @@
 //! Brings values to where they are needed: the collectives, as copies between devices and additions.
 
+use super::describe::CutReduction;
 use super::emit::{Emitter, Held, Part, Root, Spread};
 use crate::canonical::TreeSum;
 use crate::graph::NodeId;
 use crate::mesh::{Merge, Mesh, Placement, Placements};
 use crate::ops::{BinaryOp, Concat, Element, Slice, ToDevice};
 use crate::region::Region;
-use crate::shape::Dims;
+use crate::shape::{Dims, Type};
 use smallvec::SmallVec;
 use std::fmt;
 use std::rc::Rc;
@@ -49,8 +50,16 @@ impl fmt::Display for Collective {
 pub struct Exchange {
     /// The value, in the graph that was split.
     pub value: NodeId,
+    /// Its type.
+    pub ty: Type,
+    /// The operation that made it.
+    pub made_by: &'static str,
+    /// The reductions whose parts it is.
+    pub reductions: Vec<CutReduction>,
     /// The node that needs it so; none for outputs of the graph.
     pub user: Option<NodeId>,
+    /// The operation of that node.
+    pub used_by: Option<&'static str>,
     /// What moves it, with the axes.
     pub moves: Vec<(Collective, String)>,
     /// How it lies before, if it is on the mesh.
@@ -73,14 +82,17 @@ impl<'a> Emitter<'a> {
         }
         let bucket = self.bucket(x, mesh, to);
         self.bundle += 1;
+        let mut prepared = Vec::new();
         for (x, from, to) in &bucket {
+            let before = self.moved;
             self.prepare(*x, from, to);
+            prepared.push(self.moved - before);
         }
         self.bundle += 1;
-        for (x, _, to) in &bucket {
-            self.convert_one(*x, mesh, to);
+        for ((x, _, to), prepared) in bucket.iter().zip(prepared) {
+            self.convert_one(*x, mesh, to, prepared);
         }
-        self.convert_one(x, mesh, to)
+        self.convert_one(x, mesh, to, 0)
     }
 
     fn known_conversion(&self, x: NodeId, mesh: &Mesh, to: &Placements) -> Option<Rc<Spread<'a>>> {
@@ -123,13 +135,13 @@ impl<'a> Emitter<'a> {
         (spread.mesh == mesh && merges).then(|| spread.clone())
     }
 
-    /// A value as `to` says, by the copies of the bundle that is being made.
-    pub fn convert_one(&mut self, x: NodeId, mesh: &'a Mesh, to: &Placements) -> Rc<Spread<'a>> {
+    /// A value as `to` says, by the copies of the bundle that is being made; so many bytes have moved for it already.
+    pub fn convert_one(&mut self, x: NodeId, mesh: &'a Mesh, to: &Placements, prepared: usize) -> Rc<Spread<'a>> {
         if let Some(known) = self.known_conversion(x, mesh, to) {
             return known;
         }
         let key = (x, to.clone());
-        let before = self.moved;
+        let before = self.moved - prepared;
         let shape = &self.graph.ty(x).shape;
         let spread = match self.held[x.index()].clone() {
             Held::Spread(from) if from.mesh == mesh && lies_so(&from, to, shape) => {
@@ -198,11 +210,11 @@ impl<'a> Emitter<'a> {
     /// A region of a value on a device, merged.
     pub fn fetch(&mut self, x: NodeId, region: &Region, device: u32) -> NodeId {
         match self.held[x.index()].clone() {
-            Held::Number(node) => return node,
-            Held::Anywhere => return self.anywhere(x, region),
+            Held::Number(node) => node,
+            Held::Anywhere => self.anywhere(x, region),
             Held::On(node) => {
                 let part = self.slice(node, &Region::whole(&self.graph.ty(x).shape), region);
-                return self.send(part, device);
+                self.send(part, device)
             }
             Held::Spread(spread) => {
                 let near = self.there.get(&(x, device)).into_iter().flatten();
@@ -398,8 +410,7 @@ impl<'a> Emitter<'a> {
             return;
         }
         let mut moves = Vec::new();
-        for (axis, (name, size)) in mesh.axes.iter().enumerate().filter(|(_, (_, size))| *size > 1) {
-            debug_assert!(*size > 1);
+        for (axis, (name, _)) in mesh.axes.iter().enumerate().filter(|(axis, _)| mesh.spans(*axis)) {
             let to = to.map(|to| to[axis]);
             let collective = match (from.map(|from| from[axis]), to) {
                 (Some(from), Some(to)) if from == to => continue,
@@ -414,8 +425,27 @@ impl<'a> Emitter<'a> {
             };
             moves.push((collective, name.clone()));
         }
+        if moves.is_empty() {
+            // One axis has cut anew what another one had cut.
+            let cutting = mesh.axes.iter().enumerate().rfind(|(axis, _)| mesh.spans(*axis));
+            moves.extend(cutting.map(|(_, (name, _))| (Collective::AllToAll, name.clone())));
+        }
+        // What is merged together with a value that is needed now will be needed later.
+        let is_used = |user: &NodeId| self.graph.node(*user).inputs.contains(&x);
+        let user = self.user.filter(is_used).or_else(|| self.first_user(x, to?));
         let (from, to) = (from.cloned(), to.cloned());
-        self.exchanges.push(Exchange { value: x, user: self.user, moves, from, to, bytes });
+        self.exchanges.push(Exchange {
+            value: x,
+            ty: self.graph.ty(x).clone(),
+            made_by: self.name(x),
+            reductions: self.cut_reductions(x),
+            user,
+            used_by: user.map(|user| self.name(user)),
+            moves,
+            from,
+            to,
+            bytes,
+        });
     }
 
     /// Notes that a value has left its mesh, if it was on one.

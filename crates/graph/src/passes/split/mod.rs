@@ -10,9 +10,11 @@
 //! merged by the tree over these blocks, so its bits are those of the unsplit graph.
 
 mod choose;
+mod describe;
 mod emit;
 mod exchange;
 
+pub use describe::CutReduction;
 pub use exchange::{Collective, Exchange};
 
 use crate::graph::{Graph, Node, NodeId};

@@ -1,5 +1,7 @@
 //! Configuration files: the flags of `train` as keys of a TOML file.
 
+mod tables;
+
 use crate::args::Cli;
 use crate::failure::Failure;
 use crate::mistakes::{did_you_mean, in_words};
@@ -37,13 +39,26 @@ fn flags_of(text: &str, origin: &str) -> Result<Vec<String>, String> {
             let names: Vec<String> = known.iter().map(|(name, _)| name.to_string()).collect();
             return Err(problem(format!("there is no key {key:?}{}", did_you_mean(key, &names))));
         };
-        let text = text_of(value.get_ref(), arg).map_err(|wanted| problem(format!("{key} must be {wanted}")))?;
-        let flag = format!("--{key}={text}");
-        let argv = ["meshwork", "train", &flag].map(String::from);
-        if let Err(e) = Cli::command().try_get_matches_from(&argv) {
-            return Err(problem(in_words(&e, &argv).replacen("--", "", 1)));
+        let at = |(byte, text): (usize, String)| format!("{origin}, line {}: {text}", line(byte));
+        let given = match (key, value.get_ref()) {
+            ("parallel", DeValue::Table(table)) => vec![tables::parallel(start, table).map_err(at)?],
+            ("place", DeValue::Table(table)) => tables::place(table).map_err(at)?,
+            ("place", other) => {
+                let wanted = "a table, such as [place] with \"*.fc1.weight\" = { tensor = \"split(0)\" }";
+                return Err(problem(format!("place must be {wanted}, not {}", type_name(other))));
+            }
+            (_, value) => {
+                let text = text_of(value, arg).map_err(|wanted| problem(format!("{key} must be {wanted}")))?;
+                vec![(start, format!("--{key}={text}"))]
+            }
+        };
+        for (start, flag) in given {
+            let argv = ["meshwork", "train", &flag].map(String::from);
+            if let Err(e) = Cli::command().try_get_matches_from(&argv) {
+                return Err(at((start, in_words(&e, &argv).replacen("--", "", 1))));
+            }
+            found.push((start, flag));
         }
-        found.push((start, flag));
     }
     found.sort();
     Ok(found.into_iter().map(|(_, flag)| flag).collect())
