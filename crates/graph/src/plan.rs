@@ -35,6 +35,8 @@ pub enum Task {
         result: ValueId,
         /// Its type, which says how many elements are copied.
         ty: Type,
+        /// A result of the program that must have ended before the copy begins: there may be no room for it earlier.
+        after: Option<ValueId>,
     },
 }
 

@@ -213,11 +213,12 @@ impl Device {
     }
 
     /// Copies a value from any device to this one, or a part of it: the elements of this type from element `offset` on.
-    /// Returns before the value is computed or copied.
+    /// The copy begins when all of the task has ended that `room` is a result of. Returns before the value is computed or
+    /// copied.
     ///
     /// # Panics
     /// When the value has fewer elements.
-    pub fn copy(&self, value: &Value, offset: usize, ty: &Type) -> Value {
+    pub fn copy(&self, value: &Value, offset: usize, ty: &Type, room: Option<&Value>) -> Value {
         let offset = offset * ty.dtype.size();
         assert!(offset + ty.bytes() <= value.buffer().bytes(), "a part of a value ends within it");
         let target = Arc::new(Buffer::new(&self.inner.pool, ty.bytes()));
@@ -225,6 +226,7 @@ impl Device {
         let copy = Copy { source: value.clone_parts(), offset, target: target.clone(), between, ty: ty.clone() };
         let mut after = self.fences();
         after.extend(value.ready().after().map(|(event, part)| (event.clone(), part)));
+        after.extend(room.and_then(|room| room.ready().after()).map(|(event, _)| (event.clone(), Part::End)));
         let after = after.iter().map(|(event, part)| (event, *part));
         let queue = self.inner.copies.get_or_init(|| {
             let queue = Arc::new(Queue::new());

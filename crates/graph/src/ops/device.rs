@@ -15,6 +15,15 @@ pub struct ToDevice {
     /// Copies to one device that have the same number, other than 0, are waited for together: what needs one of them is
     /// computed with what needs the others. None of them may be computed from another one.
     pub bundle: u32,
+    /// Whether the copy need not be kept for all that need it: it may be made again instead.
+    pub is_fleeting: bool,
+}
+
+impl ToDevice {
+    /// A copy by itself, which is kept.
+    pub fn new(from: u32, to: u32) -> Self {
+        ToDevice { from, to, bundle: 0, is_fleeting: false }
+    }
 }
 
 impl Operation for ToDevice {
@@ -27,7 +36,7 @@ impl Operation for ToDevice {
     }
 
     fn gradient(&self, g: &mut Graph, b: &Backward) -> Vec<Option<NodeId>> {
-        vec![Some(g.add_node(ToDevice { from: self.to, to: self.from, bundle: 0 }, &[b.grad]))]
+        vec![Some(g.add_node(ToDevice::new(self.to, self.from), &[b.grad]))]
     }
 
     fn rule(&self, _: &[&Type], output: &Type) -> SplitRule {

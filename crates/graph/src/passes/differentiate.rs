@@ -26,7 +26,7 @@ pub fn differentiate(graph: &mut Graph, outputs: &[(NodeId, NodeId)], wrt: &[Nod
     let accumulate = |graph: &mut Graph, gradients: &mut [Option<NodeId>], mut to: NodeId, mut part: NodeId| {
         while passages[to.index()] {
             let Op::ToDevice(passage) = &graph.node(to).op else { unreachable!("only these are passages") };
-            let back = ToDevice { from: passage.to, to: passage.from, bundle: 0 };
+            let back = ToDevice::new(passage.to, passage.from);
             part = graph.add_node(back, &[part]);
             to = graph.node(to).inputs[0];
         }

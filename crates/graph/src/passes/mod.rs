@@ -69,7 +69,7 @@ fn compiled(
             let program = Arc::new(compile(&graph, &donation, &*target(device), &mut *observe));
             Task::Run { device, program, inputs, outputs }
         }
-        Piece::Copy { value, offset, to, result, ty } => Task::Copy { value, offset, to, result, ty },
+        Piece::Copy { value, offset, to, result, ty, after } => Task::Copy { value, offset, to, result, ty, after },
     };
     let tasks = partition.pieces.into_iter().map(compiled).collect();
     Plan { tasks, values: partition.values, outputs: partition.outputs, spread, exchanges }

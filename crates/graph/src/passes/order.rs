@@ -17,7 +17,7 @@ pub fn order(graph: &Graph) -> Graph {
         }
     }
     // What is wanted and needs next to nothing: other devices may be waiting for it.
-    for (&o, little) in graph.outputs.iter().zip(takes_little(graph, &graph.outputs)) {
+    for (&o, little) in graph.outputs.iter().zip(takes_little(graph, &graph.outputs, 1)) {
         if little {
             emit(&mut rewrite, &mut done, o);
         }

@@ -8,10 +8,10 @@ use std::collections::HashSet;
 /// The part of a graph's work, one in so many, that is little.
 const LITTLE: u64 = 256;
 
-/// Which of these values take little work of a graph, with all that they are computed from. Operands of such a value take
-/// little, too.
-pub(super) fn takes_little(graph: &Graph, values: &[NodeId]) -> Vec<bool> {
-    let most = graph.ids().map(|id| work(graph, id)).sum::<u64>() / LITTLE;
+/// Which of these values take little of the work of one of `parts` equal parts of a graph, with all that they are computed
+/// from. Operands of such a value take little, too.
+pub(super) fn takes_little(graph: &Graph, values: &[NodeId], parts: u64) -> Vec<bool> {
+    let most = graph.ids().map(|id| work(graph, id)).sum::<u64>() / (LITTLE * parts);
     values.iter().map(|&value| takes_at_most(graph, value, most)).collect()
 }
 

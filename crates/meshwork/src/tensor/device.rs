@@ -103,7 +103,7 @@ impl Tensor {
         assert_is_there(device.id());
         match self.node().device() {
             Some(from) if from == device.id() => self.clone(),
-            Some(from) => Tensor::record(ToDevice { from: from.0, to: device.id().0, bundle: 0 }, &[self]),
+            Some(from) => Tensor::record(ToDevice::new(from.0, device.id().0), &[self]),
             // A value that can be computed anywhere needs no copy.
             None => Tensor::record(Reshape { shape: self.ty().shape.clone() }, &[self]).at(device.id()),
         }

@@ -314,8 +314,9 @@ impl Collected {
                         made[id - leaves.len()] = Some(value);
                     }
                 }
-                Task::Copy { value: id, offset, to, result, ty } => {
-                    let copy = sites.get(DeviceId(*to)).copy(value(*id).expect(ORDERED), *offset, ty);
+                Task::Copy { value: id, offset, to, result, ty, after } => {
+                    let after = after.map(|id| value(id).expect(ORDERED));
+                    let copy = sites.get(DeviceId(*to)).copy(value(*id).expect(ORDERED), *offset, ty, after);
                     made[result - leaves.len()] = Some(copy);
                 }
             }

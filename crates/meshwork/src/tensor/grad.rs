@@ -258,28 +258,23 @@ impl Backward {
         }
         let mut numbers: Vec<Option<u32>> = (0..graph.nodes.len()).map(|i| (i < tape).then_some(i as u32)).collect();
         let mut steps = Vec::new();
-        for &result in results.iter().flatten() {
-            let mut needed = vec![false; result.index() + 1];
-            needed[result.index()] = true;
-            for i in (tape..needed.len()).rev().filter(|&i| numbers[i].is_none()) {
-                if needed[i] {
-                    graph.nodes[i].inputs.iter().for_each(|x| needed[x.index()] = true);
-                }
+        let mut needed = vec![false; graph.nodes.len()];
+        results.iter().flatten().for_each(|result| needed[result.index()] = true);
+        for i in (tape..needed.len()).rev() {
+            if needed[i] {
+                graph.nodes[i].inputs.iter().for_each(|x| needed[x.index()] = true);
             }
-            for i in (tape..needed.len()).filter(|&i| needed[i]) {
-                if numbers[i].is_some() {
-                    continue;
-                }
-                let node = &graph.nodes[i];
-                let number = |x: &NodeId| numbers[x.index()].expect("operands are recorded first");
-                let operands = node.inputs.iter().map(number).collect();
-                numbers[i] = Some((tape + steps.len()) as u32);
-                let mut op = node.op.clone();
-                if let Some(part) = parts[i] {
-                    part.apply(&mut op, &node.inputs.iter().map(|&x| graph.ty(x)).collect::<Vec<_>>());
-                }
-                steps.push((Kind::numbered(op, node.ty.clone()), operands));
+        }
+        for i in (tape..needed.len()).filter(|&i| needed[i]) {
+            let node = &graph.nodes[i];
+            let number = |x: &NodeId| numbers[x.index()].expect("operands are recorded first");
+            let operands = node.inputs.iter().map(number).collect();
+            numbers[i] = Some((tape + steps.len()) as u32);
+            let mut op = node.op.clone();
+            if let Some(part) = parts[i] {
+                part.apply(&mut op, &node.inputs.iter().map(|&x| graph.ty(x)).collect::<Vec<_>>());
             }
+            steps.push((Kind::numbered(op, node.ty.clone()), operands));
         }
         Backward { steps, results: results.iter().map(|result| numbers[result.as_ref()?.index()]).collect() }
     }

@@ -87,7 +87,7 @@ impl Tensor {
     pub(crate) fn onto(&self, mesh: &Mesh) -> Tensor {
         match self.node().device() {
             Some(from) if from == mesh.id() => self.clone(),
-            Some(from) => Tensor::record(ToDevice { from: from.0, to: mesh.id().0, bundle: 0 }, &[self]),
+            Some(from) => Tensor::record(ToDevice::new(from.0, mesh.id().0), &[self]),
             None => Tensor::record(Reshape { shape: self.ty().shape.clone() }, &[self]).at(mesh.id()),
         }
     }

@@ -92,7 +92,7 @@ fn every_dimension_has_at_most_one_factor() {
 fn a_value_goes_to_another_device_as_it_goes_through_an_elementwise_operation() {
     let ty = Type::new(DType::F32, [3, 4]);
     let rule = |op: Op| op.operation().rule(&[&ty], &ty);
-    let copy = rule(ToDevice { from: 0, to: 1, bundle: 0 }.into());
+    let copy = rule(ToDevice::new(0, 1).into());
     assert_eq!(copy, rule(Element::Cast(DType::F16).into()));
     assert_ne!(copy, Op::from(Element::Binary(BinaryOp::Add)).operation().rule(&[&ty, &ty], &ty));
 }

@@ -1,8 +1,8 @@
 //! Writes every node once for each rank, on the part that the rank has.
 
 use super::choose::{Choice, Way};
-use super::exchange::Exchange;
-use super::{Sites, Split, enters, replicated};
+use super::exchange::{Exchange, bucket_size};
+use super::{Sites, Split, enters, is_pointwise, replicated};
 use crate::batch::sub_trees;
 use crate::canonical::{Blocking, Blocks};
 use crate::dtype::DType;
@@ -74,6 +74,10 @@ pub(super) struct Emitter<'a> {
     phases: Vec<usize>,
     /// The microbatch of the rank that is being written.
     phase: usize,
+    /// How many nodes there are after each old one.
+    ends: Vec<usize>,
+    /// The last values of the buckets that are merged.
+    pub buckets: Vec<NodeId>,
     /// The value of each old node so far.
     pub held: Vec<Held<'a>>,
     /// Values of old nodes that a device has, merged.
@@ -82,6 +86,8 @@ pub(super) struct Emitter<'a> {
     pub needs: HashMap<NodeId, Vec<Placements>>,
     /// The bundle that copies belong to.
     pub bundle: u32,
+    /// Whether copies are those of an input, and may be made again for later users.
+    pub is_fleeting: bool,
     pub converted: HashMap<(NodeId, Placements), Rc<Spread<'a>>>,
     pub known: HashMap<(Node, Option<u32>), NodeId>,
     pub exchanges: Vec<Exchange>,
@@ -111,8 +117,9 @@ fn phases(graph: &Graph, own: Vec<usize>) -> Vec<usize> {
     if own.iter().all(|&phase| phase == 0) {
         return own;
     }
+    let count = own.iter().max().map_or(1, |last| last + 1);
+    let little = takes_little(graph, &graph.ids().collect::<Vec<_>>(), count as u64);
     let mut phases = own;
-    let little = takes_little(graph, &graph.ids().collect::<Vec<_>>());
     for id in graph.ids().map(NodeId::index) {
         let before = graph.nodes[id].inputs.iter().map(|x| phases[x.index()]).max().unwrap_or(0);
         phases[id] = if little[id] { before } else { before.max(phases[id]) };
@@ -130,10 +137,13 @@ impl<'a> Emitter<'a> {
             devices: Vec::new(),
             phases: Vec::new(),
             phase: 0,
+            ends: Vec::new(),
+            buckets: Vec::new(),
             held: Vec::with_capacity(graph.nodes.len()),
             there: HashMap::new(),
             needs: needs(graph, choices),
             bundle: 1,
+            is_fleeting: false,
             converted: HashMap::new(),
             known: HashMap::new(),
             exchanges: Vec::new(),
@@ -165,6 +175,7 @@ impl<'a> Emitter<'a> {
             },
         };
         self.held.push(held);
+        self.ends.push(self.new.nodes.len());
     }
 
     pub fn finish(mut self) -> Split {
@@ -172,7 +183,7 @@ impl<'a> Emitter<'a> {
         let graph = self.graph;
         let placed: Vec<Option<(&'a Mesh, Placements)>> =
             graph.outputs.iter().map(|&id| self.output_lies(id)).collect();
-        // What must be merged comes first, then all that is only moved, as one bundle.
+        // What must be merged comes first, then all that is only moved, in bundles.
         for (&id, (mesh, lies)) in
             graph.outputs.iter().zip(&placed).filter_map(|(id, placed)| Some((id, placed.as_ref()?)))
         {
@@ -180,8 +191,16 @@ impl<'a> Emitter<'a> {
                 self.convert(id, mesh, lies);
             }
         }
-        self.bundle += 1;
+        let bytes = |id: NodeId| graph.ty(id).bytes();
+        let most =
+            bucket_size(graph.outputs.iter().zip(&placed).filter(|(_, p)| p.is_some()).map(|(&id, _)| bytes(id)).sum());
+        let mut room = 0;
         for (&id, placed) in graph.outputs.iter().zip(&placed) {
+            if room == 0 {
+                self.bundle += 1;
+                room = most;
+            }
+            room = room.saturating_sub(if placed.is_some() { bytes(id) } else { 0 });
             let Some((mesh, lies)) = placed else {
                 let node = match &self.held[id.index()] {
                     Held::On(node) | Held::Number(node) => *node,
@@ -196,8 +215,29 @@ impl<'a> Emitter<'a> {
             }
         }
         let outputs = placed.into_iter().map(|placed| Some(placed?.1)).collect();
-        let phases = phases(&self.new, self.phases);
+        let phases = self.all_phases();
         Split { graph: self.new, devices: self.devices, phases, outputs, exchanges: self.exchanges }
+    }
+
+    /// The microbatches of the nodes; the last of them in parts that end with the buckets, so that the first buckets are
+    /// merged, and need no memory any more, while what the others need is computed.
+    fn all_phases(&mut self) -> Vec<usize> {
+        let phases = phases(&self.new, std::mem::take(&mut self.phases));
+        let last = phases.iter().copied().max().unwrap_or(0);
+        let mut cuts: Vec<usize> = self.buckets.iter().map(|id| self.ends[id.index()]).collect();
+        cuts.sort_unstable();
+        cuts.pop();
+        let mut parts = phases;
+        for at in (0..parts.len()).filter(|_| !cuts.is_empty()) {
+            let node = &self.new.nodes[at];
+            if parts[at] == last {
+                // Elementwise work (the mask of an activation) belongs to what it works on.
+                let before = node.inputs.iter().map(|x| parts[x.index()]).max().unwrap_or(0);
+                let own = if is_pointwise(node) { last } else { last + cuts.partition_point(|&cut| cut <= at) };
+                parts[at] = own.max(before);
+            }
+        }
+        parts
     }
 
     /// How an output lies on its mesh, if it is on one.

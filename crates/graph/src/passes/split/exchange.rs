@@ -5,6 +5,7 @@ use super::emit::{Emitter, Held, Part, Root, Spread};
 use crate::canonical::TreeSum;
 use crate::graph::NodeId;
 use crate::mesh::{Merge, Mesh, Placement, Placements};
+use crate::op::Op;
 use crate::ops::{BinaryOp, Concat, Element, Slice, ToDevice};
 use crate::region::Region;
 use crate::shape::{Dims, Type};
@@ -73,6 +74,21 @@ pub struct Exchange {
 /// Elements below which a sum is made by one rank for all: fewer messages count for more than fewer bytes.
 const SMALL: usize = 4096;
 
+/// Values are merged in buckets, so that the first of them are merged, and their memory is free, while the last are
+/// computed: a part of all that is there, at least enough to make messages worth sending, and at most what PyTorch's
+/// DistributedDataParallel takes.
+const BUCKETS: usize = 8;
+const SMALLEST_BUCKET: usize = 1 << 20;
+const LARGEST_BUCKET: usize = 25 << 20;
+
+/// How many of so many bytes make a bucket, which ends with the value that reaches them.
+pub(super) fn bucket_size(all: usize) -> usize {
+    (all / BUCKETS).clamp(SMALLEST_BUCKET, LARGEST_BUCKET)
+}
+
+/// A partial value that will be merged, and how it will lie.
+type Merging<'a> = (NodeId, Rc<Spread<'a>>, Placements);
+
 impl<'a> Emitter<'a> {
     /// A value as `to` says. Partial values that are there by now, and that will be needed in the same way, are merged with
     /// it: they wait for each other's messages instead of each for its own.
@@ -81,6 +97,7 @@ impl<'a> Emitter<'a> {
             return known;
         }
         let bucket = self.bucket(x, mesh, to);
+        self.buckets.extend(bucket.last().map(|(last, ..)| *last));
         self.bundle += 1;
         let mut prepared = Vec::new();
         for (x, from, to) in &bucket {
@@ -101,7 +118,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// The partial values that are merged together with `x`, which is one of them; none if it is not partial.
-    fn bucket(&self, x: NodeId, mesh: &'a Mesh, to: &Placements) -> Vec<(NodeId, Rc<Spread<'a>>, Placements)> {
+    fn bucket(&self, x: NodeId, mesh: &'a Mesh, to: &Placements) -> Vec<Merging<'a>> {
         let Some(from) = self.partial(x, mesh, to) else { return Vec::new() };
         let mut bucket = vec![(x, from.clone(), to.clone())];
         let alike = |a: &Placements, b: &Placements| {
@@ -125,7 +142,31 @@ impl<'a> Emitter<'a> {
                 }
             }
         }
-        bucket
+        self.limited(bucket)
+    }
+
+    /// The part of a bucket that its first value belongs to, when it is filled in the order in which values are made.
+    fn limited(&self, bucket: Vec<Merging<'a>>) -> Vec<Merging<'a>> {
+        let bytes = |merging: &Merging| self.graph.ty(merging.0).bytes();
+        let all: usize = bucket.iter().map(bytes).sum();
+        let most = bucket_size(all);
+        let first = bucket[0].0;
+        let mut bucket = bucket;
+        bucket.sort_by_key(|(id, ..)| *id);
+        let mut part: Vec<Merging<'a>> = Vec::new();
+        let mut size = 0;
+        for merging in bucket {
+            if size >= most {
+                if part.iter().any(|(id, ..)| *id == first) {
+                    break;
+                }
+                part.clear();
+                size = 0;
+            }
+            size += bytes(&merging);
+            part.push(merging);
+        }
+        part
     }
 
     /// A value that must be merged to lie as `to` says.
@@ -222,7 +263,10 @@ impl<'a> Emitter<'a> {
                 if let Some((have, node, _)) = near.min_by_key(|(have, ..)| have.numel()).cloned() {
                     return self.slice(node, &have, region);
                 }
+                // Parameters that are stored in parts are gathered for each use, and not kept.
+                self.is_fleeting = matches!(self.graph.node(x).op, Op::Input(_));
                 let node = self.collect(x, &spread, region, device);
+                self.is_fleeting = false;
                 self.remember(x, device, region, node);
                 node
             }
@@ -393,7 +437,11 @@ impl<'a> Emitter<'a> {
         match self.devices[node.index()] {
             Some(from) if from != device => {
                 let count = self.new.nodes.len();
-                let copy = self.add(ToDevice { from, to: device, bundle: self.bundle }, &[node], Some(device));
+                let copy = self.add(
+                    ToDevice { from, to: device, bundle: self.bundle, is_fleeting: self.is_fleeting },
+                    &[node],
+                    Some(device),
+                );
                 if self.new.nodes.len() > count {
                     self.moved += self.new.ty(copy).bytes();
                 }
