@@ -12,9 +12,10 @@ use std::str::FromStr;
 
 /// How a model is trained on several devices.
 ///
-/// As text `data=2,tensor=2,zero=1`. The axes of the mesh are `data` (the batch is split), `sequence` (dimension 1 of
-/// inputs is), `tensor` (parameters are, as [`Plan::places`] says), and `accumulate`, along which the parts of a batch are
-/// computed one after the other by one device.
+/// As text `data=2,tensor=2,zero=1`. The axes of the mesh are `data` (the batch is split), `sequence` (for inputs that are
+/// split along it by [`Tensor::place`](crate::Tensor::place), and [`Plan::places`]), `tensor` (parameters are split, as
+/// [`Plan::places`] says), and `accumulate`, along which the parts of a batch are computed one after the other by one
+/// device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Ranks that have parts of the batch; `None` for all devices that the other axes leave.
