@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::progress::say;
+use crate::words::counted;
 use meshwork::{Device, Level, set_cpu_devices, set_cpu_groups};
 use std::str::FromStr;
 
@@ -59,8 +60,7 @@ pub fn run(devices: Option<&Devices>) -> Result<(), Failure> {
     });
     let shared = if Device::cpus().map_err(Failure::mistake)?.len() > 1 { " that all share" } else { "" };
     for device in Device::cpus().map_err(Failure::mistake)? {
-        let threads = device.num_threads();
-        let threads = if threads == 1 { "1 thread".to_string() } else { format!("{threads} threads") };
+        let threads = counted(device.num_threads(), "thread");
         say(&format!(
             "{device}  {}, {threads}{memory}{}",
             cores_of(&device),

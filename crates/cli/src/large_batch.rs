@@ -4,6 +4,7 @@
 use crate::failure::Failure;
 use crate::settings::Settings;
 use crate::values::*;
+use crate::words::counted;
 use clap::Args;
 use meshwork::optim::LrScaling;
 
@@ -105,8 +106,8 @@ pub fn scaling_in_words(settings: &Settings, samples: u64) -> Option<String> {
     let warmup = match (settings.schedule, warmup_epochs, settings.warmup) {
         (ScheduleName::OneCycle, ..) => "the cycle's own warm-up".to_string(),
         (_, 0, 0) => "no warm-up".to_string(),
-        (_, 0, steps) => format!("warm-up over {}", counted(steps, "step")),
-        (_, epochs, _) => format!("warm-up over {}", counted(epochs, "epoch")),
+        (_, 0, steps) => format!("warm-up over {}", counted(steps as usize, "step")),
+        (_, epochs, _) => format!("warm-up over {}", counted(epochs as usize, "epoch")),
     };
     Some(format!("{name} scaling: batch {batch} = {times} × {base_batch}, learning rate {from} → {to}, {warmup}"))
 }
@@ -143,10 +144,6 @@ pub fn warning(settings: &Settings, samples: u64, classes: u64) -> Option<String
 /// A number with at most four digits that count.
 fn short(number: f64) -> String {
     format!("{number:.3e}").parse::<f64>().map_or_else(|_| number.to_string(), |x| x.to_string())
-}
-
-fn counted(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use crate::devices::Devices;
 use crate::failure::Failure;
 use crate::values::count;
+use crate::words::counted;
 use clap::Args;
 use meshwork::graph::canonical::samples_unit;
 use meshwork::graph::human_bytes;
@@ -163,12 +164,11 @@ impl Layout {
     }
 }
 
-/// The devices and their threads: `2 threads`, `4 devices of 1 thread each`.
+/// The devices and their threads: `1 thread`, `4 devices of 1 thread each`.
 pub fn devices_in_words() -> String {
     let threads: Vec<usize> = Device::cpus().unwrap_or_default().iter().map(Device::num_threads).collect();
-    let counted = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     match &threads[..] {
-        [only] => format!("{only} threads"),
+        [only] => counted(*only, "thread"),
         [first, others @ ..] if others.iter().all(|n| n == first) => {
             format!("{} of {} each", counted(threads.len(), "device"), counted(*first, "thread"))
         }

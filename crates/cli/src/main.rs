@@ -19,6 +19,7 @@ mod top;
 mod tracing;
 mod train;
 mod values;
+mod words;
 
 use args::{Cli, Command};
 use clap::{CommandFactory, FromArgMatches};

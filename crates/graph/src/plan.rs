@@ -57,6 +57,16 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Bytes that are copied between devices. More than those of the exchanges where parameters are gathered again for
+    /// later uses.
+    pub fn moved(&self) -> usize {
+        let bytes = |task: &Task| match task {
+            Task::Copy { ty, .. } => ty.bytes(),
+            Task::Run { .. } => 0,
+        };
+        self.tasks.iter().map(bytes).sum()
+    }
+
     /// The programs in the order of hand-over.
     pub fn programs(&self) -> impl Iterator<Item = &Arc<Program>> {
         self.tasks.iter().filter_map(|task| match task {

@@ -1,5 +1,6 @@
 //! What is measured on: the processor, and what it can do at most.
 
+use crate::words::counted;
 use meshwork::{Device, Level, Par, limits};
 use serde_json::{Value, json};
 
@@ -40,7 +41,7 @@ impl Machine {
     /// One line for people.
     pub fn line(&self) -> String {
         let Machine { processor, cores, threads, level } = self;
-        format!("{processor}, {cores} cores; {threads} threads, {}", level.name())
+        format!("{processor}, {cores} cores; {}, {}", counted(*threads, "thread"), level.name())
     }
 
     /// As [`Machine::line`], where the threads are a matter of what is measured.

@@ -4,6 +4,7 @@ use super::table::Table;
 use meshwork::graph::human_bytes;
 use meshwork::graph::mesh::{Placement, Placements};
 use meshwork::graph::passes::{Collective, CutReduction, Exchange};
+use meshwork::graph::plan::Plan;
 use meshwork::mesh::{Mesh, PlacedParameter};
 use std::collections::BTreeMap;
 
@@ -17,7 +18,8 @@ struct Line {
 }
 
 /// The lines of the table, in the order in which the step comes to them, and totals for each kind and axis.
-pub fn lines(exchanges: &[Exchange], mesh: &Mesh, parameters: &[PlacedParameter]) -> Vec<String> {
+pub fn lines(plan: &Plan, mesh: &Mesh, parameters: &[PlacedParameter]) -> Vec<String> {
+    let exchanges = &plan.exchanges;
     let mut found: Vec<(Line, usize, usize)> = Vec::new();
     let mut totals: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for exchange in exchanges {
@@ -45,7 +47,11 @@ pub fn lines(exchanges: &[Exchange], mesh: &Mesh, parameters: &[PlacedParameter]
     for (kind, (times, bytes)) in totals {
         table.row([kind, times.to_string(), human_bytes(bytes)]);
     }
-    table.row(["all".to_string(), exchanges.len().to_string(), human_bytes(all)]);
+    let again = plan.moved().saturating_sub(all);
+    if again > 0 {
+        table.row(["gathered again for later uses".to_string(), String::new(), human_bytes(again)]);
+    }
+    table.row(["all".to_string(), exchanges.len().to_string(), human_bytes(all + again)]);
     lines.extend(table.lines());
     lines
 }

@@ -64,7 +64,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
             placements(&layout, &*model);
             say("");
             let parameters = placed_parameters(&*model);
-            exchanges::lines(&plan.exchanges, &layout.mesh, &parameters).iter().for_each(|line| say(line));
+            exchanges::lines(&plan, &layout.mesh, &parameters).iter().for_each(|line| say(line));
             say("");
             programs_of(&plan, &devices[0]);
             memory(&footprints);

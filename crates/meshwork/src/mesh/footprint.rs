@@ -63,15 +63,18 @@ impl Mesh {
                 found.push(Footprint { device: device.clone(), parameters: 0, gradients: 0, state: 0 });
             }
         }
+        let states = optimizer.state().tensors;
+        let keeps = !states.is_empty();
         for placed in placed_parameters(model) {
             let bytes = |placements: &[Placement]| self.bytes_of(&placed.shape, placed.dtype, placements, &found);
-            let (values, gradients) = (bytes(&placed.value), bytes(&placed.state));
+            // A gradient is merged for whoever updates the parameter: the owner of the state, if there is any.
+            let (values, gradients) = (bytes(&placed.value), bytes(if keeps { &placed.state } else { &placed.value }));
             for ((footprint, value), gradient) in found.iter_mut().zip(values).zip(gradients) {
                 footprint.parameters += value;
                 footprint.gradients += gradient;
             }
         }
-        for (_, tensor) in optimizer.state().tensors {
+        for (_, tensor) in states {
             if let Some(placements) = tensor.placements().filter(|_| tensor.mesh().as_ref() == Some(self)) {
                 let states = self.bytes_of(tensor.shape(), tensor.dtype(), &placements, &found);
                 found.iter_mut().zip(states).for_each(|(footprint, state)| footprint.state += state);

@@ -1,7 +1,7 @@
 //! Batches of any size, parameters that are frozen or not used on some steps, other types of numbers.
 
-use crate::models::{branches, frozen, halves, lenet, mlp, precise, small};
-use crate::run::{Recipe, some};
+use crate::models::{branches, deep, frozen, halves, lenet, mlp, precise, small};
+use crate::run::{Layout, Recipe, some};
 use meshwork::prelude::*;
 
 #[test]
@@ -28,6 +28,13 @@ fn frozen_parameters_stay_what_they_are() {
 #[test]
 fn a_parameter_that_is_not_used_on_some_steps_is_not_updated_there() {
     Recipe::new(branches, 7).check(&some());
+}
+
+#[test]
+fn parameters_that_are_gathered_again_and_gradients_that_are_merged_in_buckets() {
+    let plans = ["data=2,zero=3", "data=3,zero=3,accumulate=3", "data=2,tensor=2,zero=3", "data=4,zero=1,accumulate=2"];
+    let layouts = [some(), plans.map(Layout::of).into()].concat();
+    Recipe::new(deep, 4).check(&layouts);
 }
 
 #[test]

@@ -185,6 +185,28 @@ pub fn halves() -> Subject {
     typed("halves", [DType::BF16, DType::F16, DType::F32])
 }
 
+/// Layers with more parameters than are gathered at once, the first of which are used again.
+#[derive(Debug, Module)]
+pub struct Deep {
+    layers: Vec<Linear>,
+    out: Linear,
+}
+
+impl Layer for Deep {
+    /// `[N, 210]` to `[N, 9]`.
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let again = self.layers[..2].iter();
+        let x = self.layers.iter().chain(again).fold(x.clone(), |x, layer| layer.forward(&x).tanh());
+        self.out.forward(&x)
+    }
+}
+
+pub fn deep() -> Subject {
+    let model = Deep { layers: (0..6).map(|_| Linear::new(210, 210)).collect(), out: Linear::new(210, 9) };
+    let places = vec![cut("layers.1.*", 0), cut("layers.2.weight", 1)];
+    Subject { name: "deep", model: Box::new(model), inputs: |batch| randn(&[batch, 210]), classes: 9, places }
+}
+
 /// Splits a dimension of parameters along the axis `tensor`.
 fn cut(name: &str, dim: usize) -> Rule {
     Rule::new(name, [("tensor", Placement::split(dim))])
