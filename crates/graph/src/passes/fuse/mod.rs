@@ -83,7 +83,7 @@ pub(super) fn constant(graph: &Graph, id: NodeId) -> Option<Scalar> {
     let node = graph.node(id);
     match &node.op {
         Op::Const(c) => Some(c.value),
-        Op::Reshape(_) | Op::Expand(_) => constant(graph, node.inputs[0]),
+        Op::Reshape(_) | Op::Permute(_) | Op::Expand(_) | Op::Slice(_) => constant(graph, node.inputs[0]),
         _ => None,
     }
 }

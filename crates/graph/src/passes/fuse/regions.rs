@@ -67,6 +67,12 @@ pub(super) struct Regions<'a> {
     pub live: Vec<bool>,
     users: Vec<Vec<NodeId>>,
     wanted: Vec<bool>,
+    /// How many heavy kernels come before each node.
+    numbers: Vec<usize>,
+    /// For every node the number of the heavy kernel before which it is needed first.
+    due: Vec<usize>,
+    /// And of the one before which it is needed last.
+    last: Vec<usize>,
     /// For every node the region it is in.
     region: Vec<Option<usize>>,
     regions: Vec<Region>,
@@ -87,8 +93,19 @@ impl<'a> Regions<'a> {
         for o in &graph.outputs {
             wanted[o.index()] = true;
         }
-        let mut regions =
-            Regions { graph, live, users, wanted, region: vec![None; graph.nodes.len()], regions: Vec::new() };
+        let count = graph.nodes.len();
+        let mut regions = Regions {
+            graph,
+            live,
+            users,
+            wanted,
+            numbers: Vec::with_capacity(count),
+            due: vec![usize::MAX; count],
+            last: vec![0; count],
+            region: vec![None; count],
+            regions: Vec::new(),
+        };
+        regions.find_due();
         regions.join_users();
         regions.join_producers();
         regions.join_siblings();
@@ -137,11 +154,10 @@ impl<'a> Regions<'a> {
     /// Every node that may be in a region joins one of its users, or begins one.
     fn join_users(&mut self) {
         let graph = self.graph;
-        let due = self.due();
         for id in graph.ids().rev() {
             let Some(space) = space(graph, id).filter(|_| self.live[id.index()]) else { continue };
             let new = self.regions.len();
-            self.regions.push(Region { space, members: vec![id], due: due[id.index()] });
+            self.regions.push(Region { space, members: vec![id], due: self.due[id.index()] });
             self.region[id.index()] = Some(new);
             for user in self.users_of_views(id) {
                 if self.region[user.index()].is_some_and(|r| self.merge(new, r)) {
@@ -205,27 +221,44 @@ impl<'a> Regions<'a> {
         }
     }
 
-    /// For every node the number of the heavy kernel before which it is needed.
-    fn due(&self) -> Vec<usize> {
+    /// Numbers the heavy kernels, and finds which of them need each node.
+    fn find_due(&mut self) {
         let is_heavy = |id: NodeId| is_heavy(&self.graph.node(id).op);
         let mut kernels = 0;
-        let mut due = vec![usize::MAX; self.graph.nodes.len()];
-        let numbers: Vec<usize> = self
-            .graph
-            .ids()
-            .map(|id| {
-                let number = kernels;
-                kernels += usize::from(self.live[id.index()] && is_heavy(id));
-                number
-            })
-            .collect();
+        for id in self.graph.ids() {
+            self.numbers.push(kernels);
+            kernels += usize::from(self.live[id.index()] && is_heavy(id));
+        }
         for id in self.graph.ids().rev() {
             let i = id.index();
-            let by_user = |u: &NodeId| if is_heavy(*u) { numbers[u.index()] } else { due[u.index()] };
-            let own = if self.wanted[i] { numbers[i] } else { usize::MAX };
-            due[i] = self.users[i].iter().map(by_user).min().unwrap_or(usize::MAX).min(own);
+            let users = |light: &Vec<usize>| -> Vec<usize> {
+                let by_user = |u: &NodeId| if is_heavy(*u) { self.numbers[u.index()] } else { light[u.index()] };
+                self.users[i].iter().map(by_user).collect()
+            };
+            let own = if self.wanted[i] { (self.numbers[i], usize::MAX) } else { (usize::MAX, 0) };
+            let (first, last) = (users(&self.due), users(&self.last));
+            self.due[i] = first.into_iter().min().unwrap_or(usize::MAX).min(own.0);
+            self.last[i] = last.into_iter().max().unwrap_or(0).max(own.1);
         }
-        due
+    }
+
+    /// Whether results that are needed late take no more memory, when they are computed early, than what they are computed
+    /// from: that would have to be kept for them alone.
+    fn is_kept_for(&self, early: &Region, late: &Region) -> bool {
+        let ty = |id: &NodeId| self.graph.ty(*id).bytes();
+        let read: Vec<NodeId> = self.inputs(late).into_iter().filter(|&x| early.contains(x)).collect();
+        let is_kept_anyway = |x: &NodeId| {
+            let others = self.users[x.index()].iter().filter(|&&user| !early.contains(user) && !late.contains(user));
+            let mut last = others.map(|user| self.last_use(*user));
+            self.wanted[x.index()] || last.any(|last| last > early.due + EARLY)
+        };
+        let results: usize = self.results(late).iter().map(ty).sum();
+        !read.iter().any(is_kept_anyway) && results <= read.iter().map(ty).sum()
+    }
+
+    /// The number of the last heavy kernel that needs a node, or of itself if it is one.
+    fn last_use(&self, id: NodeId) -> usize {
+        if is_heavy(&self.graph.node(id).op) { self.numbers[id.index()] } else { self.last[id.index()] }
     }
 
     /// Makes one of two regions if they fit, and says whether it did.
@@ -246,7 +279,9 @@ impl<'a> Regions<'a> {
         }
         // Where all results of the first are for the second, it runs no earlier.
         let absorbed = first.members.iter().all(|&id| second.contains(id) || !self.is_needed(&region, id));
-        if !absorbed && first.due.abs_diff(second.due) > EARLY || self.is_cyclic(&region) {
+        let (early, late) = if first.due < second.due { (first, second) } else { (second, first) };
+        let in_time = absorbed || late.due - early.due <= EARLY || self.is_kept_for(early, late);
+        if !in_time || self.is_cyclic(&region) {
             return false;
         }
         for id in &region.members {

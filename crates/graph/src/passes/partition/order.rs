@@ -26,7 +26,8 @@ impl Division<'_> {
         for &Copy { node, base, result, after, .. } in &self.copies.list {
             let way = FLOPS_PER_BYTE * self.graph.ty(node).bytes() as u64;
             let made = self.produced.get(&base).map(|value| (needed[value][0].0, way));
-            needed.insert(result, made.into_iter().chain(after.map(|group| (group, way))).collect());
+            let after = after.filter(|&group| !self.groups[group].outputs.is_empty()).map(|group| (group, way));
+            needed.insert(result, made.into_iter().chain(after).collect());
         }
         let mut rank: HashMap<usize, u64> = HashMap::new();
         for &g in by_size.iter().rev() {

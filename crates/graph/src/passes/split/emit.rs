@@ -2,7 +2,7 @@
 
 use super::choose::{Choice, Way};
 use super::exchange::{Exchange, bucket_size};
-use super::{Sites, Split, enters, is_pointwise, replicated};
+use super::{Sites, Split, enters, is_pointwise, is_view, replicated};
 use crate::batch::sub_trees;
 use crate::canonical::{Blocking, Blocks};
 use crate::dtype::DType;
@@ -233,7 +233,8 @@ impl<'a> Emitter<'a> {
             if parts[at] == last {
                 // Elementwise work (the mask of an activation) belongs to what it works on.
                 let before = node.inputs.iter().map(|x| parts[x.index()]).max().unwrap_or(0);
-                let own = if is_pointwise(node) { last } else { last + cuts.partition_point(|&cut| cut <= at) };
+                let follows = self.devices[at].is_none() || is_pointwise(node) || is_view(node);
+                let own = if follows { last } else { last + cuts.partition_point(|&cut| cut <= at) };
                 parts[at] = own.max(before);
             }
         }
