@@ -246,6 +246,8 @@ impl<'a> Division<'a> {
         for &id in nodes.iter().rev() {
             let Site::At(device) = self.site(id) else { continue };
             if self.is_assembled[id.index()] {
+                // Whoever puts it together needs its operands, of other devices too, when they are there.
+                self.graph.node(id).inputs.iter().for_each(|&x| users[self.root(x).index()] = Users::Several);
                 continue;
             }
             if let Users::One(group) = users[id.index()]
