@@ -1,7 +1,7 @@
 //! What programs may do with a model on a mesh besides training it step by step.
 
 use crate::models::{Subject, batches, convolutions, deep, lenet, small};
-use crate::run::{alone, same, spread, state};
+use crate::run::{State, alone, same, spread, state};
 use meshwork::mesh::Plan;
 use meshwork::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,10 +10,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 fn allocated() -> Vec<usize> {
     meshwork::synchronize();
     Device::cpus().unwrap().iter().map(|device| device.memory().allocated).collect()
-}
-
-fn devices_of(plan: &Plan) -> usize {
-    plan.devices()
 }
 
 fn plan_of(subject: &Subject, plan: &str) -> Plan {
@@ -37,7 +33,7 @@ fn a_loss_without_gradients_leaves_no_gathered_parameters() {
             let data = batches(&subject, &[22, 5]);
             let mesh = plan.map(|plan| {
                 let plan = plan_of(&subject, plan);
-                spread(model, &plan, devices_of(&plan))
+                spread(model, &plan, plan.devices())
             });
             model.init(3);
             let kept = allocated();
@@ -64,15 +60,15 @@ fn a_loss_without_gradients_leaves_no_gathered_parameters() {
     assert_eq!(allocated(), before);
 }
 
-/// Trains two models, one after the other in each step or in one evaluation.
-fn two(plans: Option<[&str; 2]>, together: bool) -> crate::run::State {
+/// Trains two models, whose gradients are computed in one evaluation or one after the other.
+fn two(plans: Option<[&str; 2]>, together: bool) -> State {
     let subjects = [lenet(), deep()];
     let meshes: Vec<_> = subjects
         .iter()
         .enumerate()
         .map(|(i, subject)| {
             let plan = plan_of(subject, plans?[i]);
-            Some(spread(&*subject.model, &plan, devices_of(&plan)))
+            Some(spread(&*subject.model, &plan, plan.devices()))
         })
         .collect();
     subjects.iter().for_each(|subject| subject.model.init(4));
@@ -85,15 +81,12 @@ fn two(plans: Option<[&str; 2]>, together: bool) -> crate::run::State {
             let (x, y) = &data[step % 2];
             let (x, y) = mesh.as_ref().map_or((x.clone(), y.clone()), |m| (x.batch_on(m), y.batch_on(m)));
             let loss = subject.model.forward(&x).cross_entropy(&y);
-            let gradients = subject.model.gradients(&loss);
-            if together {
-                all.push((gradients, loss));
-            } else {
+            all.push(subject.model.gradients(&loss));
+            if !together {
                 seen.push(("loss".to_string(), loss.to_bytes()));
-                all.push((gradients, loss));
             }
         }
-        for (optimizer, (gradients, _)) in optimizers.iter_mut().zip(all) {
+        for (optimizer, gradients) in optimizers.iter_mut().zip(all) {
             optimizer.step(gradients);
         }
     }
@@ -130,7 +123,7 @@ fn a_loss_over_two_meshes() {
         let (first, second) = (Linear::new(70, 301), sequential![Linear::new(301, 301), Relu, Linear::new(301, 9)]);
         let meshes = plans.map(|plans| {
             let [a, b] = plans.map(|plan| plan.parse::<Plan>().unwrap());
-            (spread(&first, &a, devices_of(&a)), spread(&second, &b, devices_of(&b)))
+            (spread(&first, &a, a.devices()), spread(&second, &b, b.devices()))
         });
         first.init(1);
         second.init(2);
@@ -157,7 +150,9 @@ fn a_loss_over_two_meshes() {
         seen
     };
     let expected = train(None);
-    for plans in [["data=2", "data=3"], ["data=2,zero=3", "data=3,zero=3"], ["data=4,zero=3,accumulate=2", "data=2,zero=1"]] {
+    for plans in
+        [["data=2", "data=3"], ["data=2,zero=3", "data=3,zero=3"], ["data=4,zero=3,accumulate=2", "data=2,zero=1"]]
+    {
         same(&train(Some(plans)), &expected, &format!("{plans:?}"));
     }
     assert_eq!(allocated(), before);
@@ -183,10 +178,9 @@ fn devices_that_go_away_under_a_model_are_named_and_leave_nothing() {
         };
         step(&mut optimizer);
         let expected = state(model);
-        // A loss with its gradients on its way.
         let pending = (at == 1).then(|| model.forward(&x).cross_entropy(&y));
         meshwork::set_cpu_devices(2).unwrap();
-        let said = catch_unwind(AssertUnwindSafe(|| step(&mut optimizer))).err().expect("a panic");
+        let said = catch_unwind(AssertUnwindSafe(|| step(&mut optimizer))).expect_err("a panic");
         let said = said.downcast_ref::<String>().cloned().unwrap_or_default();
         assert!(said.contains("has gone away"), "{said}");
         if let Some(loss) = pending {

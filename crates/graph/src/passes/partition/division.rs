@@ -336,7 +336,9 @@ impl<'a> Division<'a> {
         let after = self.window.after(x, device, version).map(|user| self.group_of[user.index()]);
         // Copies of one bundle start by themselves; one that waits for a piece would have the others wait, too.
         let bundle = if after.is_some() { 0 } else { self.bundles.get(&(x, device)).copied().unwrap_or(0) };
-        self.copies.add(Copy { node: x, base, offset, to: device, result, after }, version, bundle)
+        // Where copies wait for pieces, what a later phase brings may wait for who reads what an earlier one has brought.
+        let phase = if self.window.has_waiting() { self.phase(base) } else { 0 };
+        self.copies.add(Copy { node: x, base, offset, to: device, result, after }, version, (bundle, phase))
     }
 
     /// Adds a node, and what it needs that is computed wherever it is needed, to a group.

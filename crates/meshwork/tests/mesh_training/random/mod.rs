@@ -143,7 +143,9 @@ impl Case {
             read("loss", &loss);
         }
         match self.way.regular {
-            0 => loss = loss + parameters.iter().map(|p| p.value().square().sum(..)).reduce(|a, b| a + b).unwrap() * 1e-3,
+            0 => {
+                loss = loss + parameters.iter().map(|p| p.value().square().sum(..)).reduce(|a, b| a + b).unwrap() * 1e-3
+            }
             1 => loss = loss + features[features.len() / 2].abs().mean(..) * 0.1,
             2 => loss = loss + logits.amax(-1).mean(..) * 0.1 + logits.square().mean(..) * 0.01,
             _ => {}
@@ -182,9 +184,6 @@ impl Case {
             let layout = Layout::random(&mut dice, &self.net());
             let of = format!("seed {} with {layout}, {:?}, {:?}", self.seed, self.way, self.net().words);
             meshwork::set_num_threads(layout.threads).unwrap();
-            if std::env::var("MESH_VERBOSE").is_ok() {
-                println!("{of}");
-            }
             let before = allocated();
             match catch_unwind(AssertUnwindSafe(|| self.train(Some(&layout)))) {
                 Ok(got) => same(&got, &expected, &of),
@@ -288,7 +287,15 @@ impl std::fmt::Display for Layout {
 #[test]
 fn random_models_on_random_meshes() {
     let _only = alone();
-    (0..25).for_each(|seed| Case::new(seed).check(2));
+    (0..16).for_each(|seed| Case::new(seed).check(2));
+}
+
+/// Cases that once had pieces wait for each other: a part of a sharded parameter that another device needs earlier than its
+/// own, and copies of a bundle that waited, by way of parameters that are gathered again, for others of the same bundle.
+#[test]
+fn pieces_do_not_wait_for_each_other() {
+    let _only = alone();
+    [1_000_012, 2_000_029].into_iter().for_each(|seed| Case::new(seed).check(3));
 }
 
 /// As many as `MESH_CASES` says, from the seed `MESH_SEED` on.

@@ -1,9 +1,9 @@
 //! Models of random layers.
 
 use super::dice::Dice;
+use meshwork::DType;
 use meshwork::nn::*;
 use meshwork::tensor::{Tensor, rand, randn};
-use meshwork::DType;
 use std::sync::Arc;
 
 /// What a model is given, for so many samples.
@@ -156,7 +156,7 @@ impl Stem {
             0 | 1 => {
                 let (channels, size) = (dice.within(1, 3), dice.within(6, 11));
                 let (filters, kernel, stride) = (dice.within(1, 20), dice.within(1, 3), dice.within(1, 2));
-                let after = ((size + 2 - kernel) / stride + 1) / 2;
+                let after = ((size + 2 - kernel) / stride).div_ceil(2);
                 let norm = dice.percent(40).then(|| BatchNorm2d::new(filters));
                 let with = if norm.is_some() { ", batch norm" } else { "" };
                 words.push(format!("images {channels}×{size}×{size}, {filters} filters {kernel}/{stride}{with}"));
