@@ -5,5 +5,7 @@ mod irregular;
 mod matrix;
 mod models;
 mod optimizers;
+mod random;
 mod run;
 mod states;
+mod unusual;

@@ -7,6 +7,9 @@ use std::rc::Rc;
 /// A set of copies, interned.
 pub(super) type SetId = usize;
 
+/// A bundle of copies, 0 for none, and the phase of what is copied.
+pub(super) type Bundle = (u32, usize);
+
 /// A copy of a node's value, whose elements follow each other in the value of another node from `offset` on.
 #[derive(Clone, Copy)]
 pub(super) struct Copy {
@@ -28,7 +31,7 @@ pub(super) struct Copies {
     pub known: HashMap<(NodeId, u32, u32), usize>,
     /// The member of sets that stands for each copy: one for all of a bundle.
     pub members: Vec<usize>,
-    bundles: HashMap<(u32, u32), usize>,
+    bundles: HashMap<(u32, Bundle), usize>,
     count: usize,
     /// A bit for each copy, up to the last one that is in the set.
     sets: Vec<Rc<[u64]>>,
@@ -59,9 +62,9 @@ impl Copies {
     }
 
     /// Adds a copy, and a member of sets unless it is one of a bundle that has its own.
-    pub fn add(&mut self, copy: Copy, version: u32, bundle: u32) -> usize {
+    pub fn add(&mut self, copy: Copy, version: u32, bundle: Bundle) -> usize {
         let member = match self.bundles.get(&(copy.to, bundle)) {
-            Some(&member) if bundle != 0 => member,
+            Some(&member) if bundle.0 != 0 => member,
             _ => {
                 self.bundles.insert((copy.to, bundle), self.count);
                 self.count += 1;

@@ -246,6 +246,8 @@ impl<'a> Division<'a> {
         for &id in nodes.iter().rev() {
             let Site::At(device) = self.site(id) else { continue };
             if self.is_assembled[id.index()] {
+                // Whoever puts it together needs its operands, of other devices too, when they are there.
+                self.graph.node(id).inputs.iter().for_each(|&x| users[self.root(x).index()] = Users::Several);
                 continue;
             }
             if let Users::One(group) = users[id.index()]
@@ -334,7 +336,9 @@ impl<'a> Division<'a> {
         let after = self.window.after(x, device, version).map(|user| self.group_of[user.index()]);
         // Copies of one bundle start by themselves; one that waits for a piece would have the others wait, too.
         let bundle = if after.is_some() { 0 } else { self.bundles.get(&(x, device)).copied().unwrap_or(0) };
-        self.copies.add(Copy { node: x, base, offset, to: device, result, after }, version, bundle)
+        // Where copies wait for pieces, what a later phase brings may wait for who reads what an earlier one has brought.
+        let phase = if self.window.has_waiting() { self.phase(base) } else { 0 };
+        self.copies.add(Copy { node: x, base, offset, to: device, result, after }, version, (bundle, phase))
     }
 
     /// Adds a node, and what it needs that is computed wherever it is needed, to a group.

@@ -5,7 +5,9 @@
 //! between pieces. (Inside a device an edge between pieces leads to a larger set by definition of a piece; a copy is
 //! in the set of whoever reads it, and not in that of the value that is copied.) So no pieces can wait for each other
 //! in a circle, and a copy starts, and what needs it follows, as soon as its value is there. Copies of one
-//! [bundle](crate::ops::ToDevice) count as one: what needs them is one piece, as if the last of them was all of them.
+//! [bundle](crate::ops::ToDevice) count as one: what needs them is one piece, as if the last of them was all of them. Where
+//! copies wait for room, a copy depends on the piece that makes it, which may be one of an earlier phase: there copies count
+//! as one only with those of their phase.
 //!
 //! Nodes without a device (constants, positions, random values of a key) are computed wherever they are needed; views
 //! are taken anew in each piece that reads them. Neither costs a copy, and neither changes a bit.

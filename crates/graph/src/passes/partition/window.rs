@@ -97,6 +97,11 @@ impl Window {
         self.users.contains(&node)
     }
 
+    /// Whether any copy waits for a piece.
+    pub fn has_waiting(&self) -> bool {
+        !self.after.is_empty()
+    }
+
     /// The user after whose piece the version of a copy begins.
     pub fn after(&self, copy: NodeId, device: u32, version: u32) -> Option<NodeId> {
         self.after.get(&(copy, device, version)).copied()
