@@ -1,7 +1,7 @@
 //! Embedding tables.
 
 use super::layer::layers;
-use super::{Module, Parameter, init};
+use super::{Init, Module, Parameter, init};
 use crate::tensor::{Tensor, where_};
 
 /// A table of vectors: indices `[…]` to `[…, size]`. Entries begin as N(0, 1).
@@ -16,6 +16,12 @@ impl Embedding {
     /// A table of `entries` vectors.
     pub fn new(entries: usize, size: usize) -> Embedding {
         Embedding { weight: Parameter::new(&[entries, size], init::normal(1.0)), padding_idx: None }
+    }
+
+    /// With entries that begin like this. Call it before [`padding_idx`](Self::padding_idx).
+    #[track_caller]
+    pub fn weights(self, init: Init) -> Embedding {
+        Embedding { weight: Parameter::new(self.weight.shape(), init), ..self }
     }
 
     /// An entry that stands for nothing: it begins as zeros and gets no gradient.

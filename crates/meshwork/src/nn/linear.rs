@@ -1,7 +1,7 @@
 //! The fully connected layer.
 
 use super::layer::layers;
-use super::{Module, Parameter, init};
+use super::{Init, Module, Parameter, init};
 use crate::tensor::Tensor;
 
 /// `x · weightᵀ + bias` over the last dimension: `[…, in]` to `[…, out]`.
@@ -26,6 +26,14 @@ impl Linear {
     /// Without bias.
     pub fn no_bias(self) -> Linear {
         Linear { bias: None, ..self }
+    }
+
+    /// With weights that begin like this, and biases as zeros.
+    #[track_caller]
+    pub fn weights(self, init: Init) -> Linear {
+        let weight = Parameter::new(self.weight.shape(), init);
+        let bias = self.bias.map(|bias| Parameter::new(bias.shape(), init::constant(0.0)));
+        Linear { weight, bias }
     }
 
     /// `[…, in]` to `[…, out]`.

@@ -41,6 +41,7 @@ mod pool;
 mod sequential;
 mod site;
 mod state;
+mod transformer;
 mod visitor;
 
 pub use activation::{
@@ -68,6 +69,10 @@ pub use sequential::Sequential;
 pub use site::RandomSite;
 pub(crate) use state::nearest;
 pub use state::{StateError, Wrong};
+pub use transformer::{
+    ActivationKind, Block, ConfigError, FeedForward, KvCache, LayerCache, Norm, NormKind, Positions, SelfAttention,
+    Transformer, TransformerConfig,
+};
 pub use visitor::{Leaf, Visitor};
 
 /// Implements [`Module`] for a struct by visiting every field under its name.

@@ -23,6 +23,7 @@ mod evaluate;
 mod event;
 mod late;
 mod models;
+mod objective;
 mod settings;
 mod trainer;
 
@@ -30,5 +31,6 @@ pub use error::TrainError;
 pub use evaluate::evaluate;
 pub use event::{EpochDone, Event, Outcome, StepDone};
 pub use models::{BuiltIn, LeNet, Mlp};
+pub use objective::{hits, loss};
 pub use settings::{Length, Saving, TrainSettings};
 pub use trainer::Trainer;

@@ -1,7 +1,7 @@
 //! The training loop.
 
 use super::late::LateLoss;
-use super::{EpochDone, Event, Outcome, Saving, StepDone, TrainError, TrainSettings, evaluate};
+use super::{EpochDone, Event, Outcome, Saving, StepDone, TrainError, TrainSettings, evaluate, loss};
 use crate::Tensor;
 use crate::checkpoint::{Checkpoint, CheckpointError, LossSum, TrainingState};
 use crate::mesh::Mesh;
@@ -132,8 +132,7 @@ impl<M: Layer> Trainer<M> {
         self.optimizer.set_lr(lr);
 
         let mesh = self.settings.mesh.as_ref();
-        let logits = self.model.forward(&inputs(batch, mesh));
-        let loss = logits.cross_entropy(&labels(batch, mesh));
+        let loss = loss(&self.model.forward(&inputs(batch, mesh)), &labels(batch, mesh));
         let gradients = self.model.gradients(&loss);
         self.optimizer.step(gradients);
 

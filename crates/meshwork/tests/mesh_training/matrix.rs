@@ -1,6 +1,6 @@
 //! The built-in models and a small one with everything: all ways to spread them.
 
-use crate::models::{convolutions, lenet, mlp, small};
+use crate::models::{convolutions, gpt, lenet, llama, mlp, small};
 use crate::run::{Layout, Recipe};
 use meshwork::mesh::{Plan, Zero};
 
@@ -48,6 +48,16 @@ fn strided_and_grouped_convolutions_with_norms_and_pools_are_the_same_on_every_m
 }
 
 #[test]
+fn a_small_gpt_is_the_same_on_every_mesh() {
+    Recipe::new(gpt, 20).check(&part());
+}
+
+#[test]
+fn a_small_llama_is_the_same_on_every_mesh() {
+    Recipe::new(llama, 20).check(&part());
+}
+
+#[test]
 fn a_part_of_the_layouts_has_something_of_everything() {
     let part = part();
     let has = |is: &dyn Fn(&Layout) -> bool| part.iter().any(is);
@@ -61,6 +71,18 @@ fn a_part_of_the_layouts_has_something_of_everything() {
 /// `cargo test --release -p meshwork --test mesh_training -- --ignored --test-threads 1 whole_matrix`
 mod whole_matrix {
     use super::*;
+
+    #[test]
+    #[ignore = "takes minutes"]
+    fn the_small_gpt_is_the_same_on_every_mesh() {
+        Recipe::new(gpt, 20).check(&layouts());
+    }
+
+    #[test]
+    #[ignore = "takes minutes"]
+    fn the_small_llama_is_the_same_on_every_mesh() {
+        Recipe::new(llama, 20).check(&layouts());
+    }
 
     #[test]
     #[ignore = "takes a minute"]

@@ -14,6 +14,8 @@ pub struct Subject {
     pub model: Box<dyn nn::Layer>,
     pub inputs: fn(usize) -> Tensor,
     pub classes: usize,
+    /// Dimensions of the inputs, besides the samples, of which each element has a class.
+    pub labelled: usize,
     pub places: Vec<Rule>,
 }
 
@@ -27,7 +29,7 @@ pub fn mlp() -> Subject {
 
 fn images(name: &'static str, model: BuiltIn) -> Subject {
     let inputs = |batch: usize| randn(&[batch, 1, 28, 28]);
-    Subject { name, model: model.build(), inputs, classes: 10, places: model.tensor_plan() }
+    Subject { name, model: model.build(), inputs, classes: 10, labelled: 0, places: model.tensor_plan() }
 }
 
 /// Embeddings that are used again as the output layer, batch normalisation, dropout, sizes that nothing divides.
@@ -65,7 +67,7 @@ pub fn small() -> Subject {
     };
     let inputs = |batch: usize| (rand(&[batch, 5]) * WORDS as f64).floor();
     let places = vec![cut("embedding.weight", 1), cut("hidden.*", 0), cut("norm.*", 0), cut("back.weight", 1)];
-    Subject { name: "small", model: Box::new(model), inputs, classes: WORDS, places }
+    Subject { name: "small", model: Box::new(model), inputs, classes: WORDS, labelled: 0, places }
 }
 
 /// Strided and grouped convolutions, batch normalisation, pools whose windows overlap.
@@ -101,7 +103,7 @@ pub fn convolutions() -> Subject {
     };
     let places = vec![cut("first.*", 0), cut("norm.*", 0), cut("grouped.*", 0), cut("out.weight", 1)];
     let inputs = |batch: usize| randn(&[batch, 3, 13, 11]);
-    Subject { name: "convolutions", model: Box::new(model), inputs, classes: 7, places }
+    Subject { name: "convolutions", model: Box::new(model), inputs, classes: 7, labelled: 0, places }
 }
 
 /// A multi-layer perceptron whose first layer is not trained, and neither is one of its biases.
@@ -143,7 +145,14 @@ pub fn branches() -> Subject {
         turn: AtomicUsize::new(0),
     };
     let places = vec![cut("trunk.*", 0), cut("left.weight", 1), cut("right.weight", 0)];
-    Subject { name: "branches", model: Box::new(model), inputs: |batch| randn(&[batch, 20]), classes: 9, places }
+    Subject {
+        name: "branches",
+        model: Box::new(model),
+        inputs: |batch| randn(&[batch, 20]),
+        classes: 9,
+        labelled: 0,
+        places,
+    }
 }
 
 /// Layers of certain types of numbers.
@@ -174,7 +183,7 @@ fn typed(name: &'static str, [first, second, third]: [DType; 3]) -> Subject {
         third: weight(&[11, 130], third),
     };
     let places = vec![cut("first", 0), cut("bias", 0), cut("second", 1), cut("third", 0)];
-    Subject { name, model: Box::new(model), inputs: |batch| randn(&[batch, 33]), classes: 11, places }
+    Subject { name, model: Box::new(model), inputs: |batch| randn(&[batch, 33]), classes: 11, labelled: 0, places }
 }
 
 pub fn precise() -> Subject {
@@ -183,6 +192,23 @@ pub fn precise() -> Subject {
 
 pub fn halves() -> Subject {
     typed("halves", [DType::BF16, DType::F16, DType::F32])
+}
+
+/// Tokens `[N, 9]` to the token after each.
+fn text(name: &'static str, config: TransformerConfig) -> Subject {
+    let model = Transformer::new(config);
+    let inputs = |batch: usize| (rand(&[batch, 9]) * WORDS as f64).floor().to_dtype(DType::I64);
+    Subject { name, model: Box::new(model), inputs, classes: WORDS, labelled: 1, places: config.tensor_plan() }
+}
+
+pub fn gpt() -> Subject {
+    let config = TransformerConfig::gpt2(WORDS, 9, 2, 48, 4);
+    text("gpt", TransformerConfig { dropout: 0.1, attention_dropout: 0.1, ..config })
+}
+
+pub fn llama() -> Subject {
+    let config = TransformerConfig::llama(WORDS, 12, 2, 36, 6);
+    text("llama", TransformerConfig { kv_heads: 3, ..config })
 }
 
 /// Layers with more parameters than are gathered at once, the first of which are used again.
@@ -204,7 +230,14 @@ impl Layer for Deep {
 pub fn deep() -> Subject {
     let model = Deep { layers: (0..6).map(|_| Linear::new(210, 210)).collect(), out: Linear::new(210, 9) };
     let places = vec![cut("layers.1.*", 0), cut("layers.2.weight", 1)];
-    Subject { name: "deep", model: Box::new(model), inputs: |batch| randn(&[batch, 210]), classes: 9, places }
+    Subject {
+        name: "deep",
+        model: Box::new(model),
+        inputs: |batch| randn(&[batch, 210]),
+        classes: 9,
+        labelled: 0,
+        places,
+    }
 }
 
 /// Splits a dimension of parameters along the axis `tensor`.
@@ -216,8 +249,11 @@ fn cut(name: &str, dim: usize) -> Rule {
 pub fn batches(subject: &Subject, sizes: &[usize]) -> Vec<(Tensor, Tensor)> {
     manual_seed(7);
     let batch = |&size: &usize| {
-        let labels: Vec<i64> = (0..size).map(|i| ((7 * i + 3) % subject.classes) as i64).collect();
-        ((subject.inputs)(size), Tensor::from_slice(&labels, &[size]))
+        let inputs = (subject.inputs)(size);
+        let shape = [&[size], &inputs.shape()[1..=subject.labelled]].concat();
+        let count = shape.iter().product::<usize>();
+        let labels: Vec<i64> = (0..count).map(|i| ((7 * i + 3) % subject.classes) as i64).collect();
+        (inputs, Tensor::from_slice(&labels, &shape))
     };
     let batches: Vec<_> = sizes.iter().map(batch).collect();
     meshwork::synchronize();

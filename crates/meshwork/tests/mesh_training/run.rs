@@ -3,6 +3,7 @@
 use crate::models::{Subject, batches};
 use meshwork::mesh::{Mesh, Plan};
 use meshwork::prelude::*;
+use meshwork::train;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The weights and buffers after some steps.
@@ -46,7 +47,7 @@ impl Recipe {
                 Some(mesh) => (x.batch_on(mesh), y.batch_on(mesh)),
                 None => (x.clone(), y.clone()),
             };
-            let loss = model.forward(&x).cross_entropy(&y);
+            let loss = train::loss(&model.forward(&x), &y);
             let mut gradients = model.gradients(&loss);
             (self.gradients)(&mut gradients);
             (self.before)(step as u64, &mut optimizer);
