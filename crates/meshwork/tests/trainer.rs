@@ -64,7 +64,7 @@ fn run(mut trainer: Trainer<Small>) -> (Vec<String>, Vec<Vec<f32>>) {
     trainer
         .run(&mut |event| match event {
             Event::Step(s) => told.push(format!("step {} {} {} {} {}", s.step, s.epoch, s.loss, s.lr, s.samples)),
-            Event::Epoch(e) => told.push(format!("epoch {} {} {} {}", e.epoch, e.step, e.train_loss, e.test_accuracy)),
+            Event::Epoch(e) => told.push(format!("epoch {} {} {} {}", e.epoch, e.step, e.train_loss, e.test.accuracy)),
             _ => {}
         })
         .unwrap();
@@ -127,7 +127,7 @@ fn an_interrupted_run_finishes_its_step_and_saves() {
         }
     });
     let outcome = outcome.unwrap();
-    assert!(outcome.interrupted && outcome.test_accuracy.is_none());
+    assert!(outcome.interrupted && outcome.test.is_none());
     assert_eq!(outcome.step, steps, "all losses have been told");
     assert_eq!(folder.load().unwrap().state().step, steps);
 }

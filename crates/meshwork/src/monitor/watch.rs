@@ -50,7 +50,7 @@ impl Monitor {
                 progress.loss = Some(step.loss).filter(|loss| loss.is_finite());
                 progress.rate.step(Instant::now(), step.samples);
             }
-            Event::Epoch(epoch) => self.progress().test_accuracy = Some(epoch.test_accuracy),
+            Event::Epoch(epoch) => self.progress().test_accuracy = Some(epoch.test.accuracy),
             Event::Saved { .. } => {}
         }
     }

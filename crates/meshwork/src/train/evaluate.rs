@@ -1,11 +1,11 @@
 //! Going through a test set.
 
-use super::TrainError;
+use super::{TrainError, hits, loss};
 use super::trainer::{inputs, labels};
 use crate::mesh::Mesh;
 use crate::nn::Layer;
 use crate::tensor::no_grad;
-use crate::{DType, Tensor};
+use crate::Tensor;
 use meshwork_data::{Dataset, Loader, LoaderOptions};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,8 +13,16 @@ use std::sync::Arc;
 /// Batches handed over to the device before the result of the first one is read.
 const AHEAD: usize = 2;
 
-/// Part of a dataset that a model classifies correctly, 0 to 1; `mesh` is the one that the model is on. The model is in
-/// training afterwards.
+/// How well a model does on data that it is not trained on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evaluation {
+    /// The mean loss of the samples, or of their tokens.
+    pub loss: f64,
+    /// The part that is classified correctly, 0 to 1.
+    pub accuracy: f64,
+}
+
+/// How well a model does on a dataset; `mesh` is the one that the model is on. The model is in training afterwards.
 ///
 /// # Errors
 /// Samples that cannot be read.
@@ -23,25 +31,48 @@ pub fn evaluate(
     data: &Arc<dyn Dataset>,
     batch_size: usize,
     mesh: Option<&Mesh>,
-) -> Result<f64, TrainError> {
+) -> Result<Evaluation, TrainError> {
     let options = LoaderOptions { batch_size, epochs: Some(1), ..LoaderOptions::default() };
     let loader = Loader::new(data.clone(), options)?;
     model.eval();
-    let correct = no_grad(|| {
-        let mut waiting: VecDeque<Tensor> = VecDeque::new();
-        let mut correct = 0.0;
+    let sums = no_grad(|| {
+        let mut waiting: VecDeque<Counted> = VecDeque::new();
+        let mut sums = Sums::default();
         for batch in loader {
             let batch = batch?;
-            let predicted = model.forward(&inputs(&batch, mesh)).argmax(1);
-            let hits = predicted.eq(labels(&batch, mesh)).to_dtype(DType::I64).sum(..);
-            hits.eval();
-            waiting.push_back(hits);
+            let (logits, labels) = (model.forward(&inputs(&batch, mesh)), labels(&batch, mesh));
+            let counted = Counted { hits: hits(&logits, &labels), loss: loss(&logits, &labels), count: labels.numel() };
+            counted.hits.eval();
+            waiting.push_back(counted);
             if waiting.len() > AHEAD {
-                correct += waiting.pop_front().map_or(0.0, |hits| hits.item());
+                waiting.pop_front().into_iter().for_each(|counted| sums.add(&counted));
             }
         }
-        Ok(correct + waiting.iter().map(Tensor::item).sum::<f64>())
+        waiting.iter().for_each(|counted| sums.add(counted));
+        Ok(sums)
     });
     model.train();
-    correct.map(|correct| correct / data.len() as f64)
+    sums.map(|Sums { hits, loss, count }| Evaluation { loss: loss / count, accuracy: hits / count })
+}
+
+/// What a batch comes to, once it is computed.
+struct Counted {
+    hits: Tensor,
+    loss: Tensor,
+    count: usize,
+}
+
+#[derive(Default)]
+struct Sums {
+    hits: f64,
+    loss: f64,
+    count: f64,
+}
+
+impl Sums {
+    fn add(&mut self, batch: &Counted) {
+        self.hits += batch.hits.item();
+        self.loss += batch.loss.item() * batch.count as f64;
+        self.count += batch.count as f64;
+    }
 }

@@ -1,5 +1,6 @@
 //! What a trainer tells while it runs.
 
+use super::Evaluation;
 use std::path::Path;
 
 /// Something happened.
@@ -45,8 +46,8 @@ pub struct EpochDone {
     pub step: u64,
     /// Mean loss of its samples, each before the update of its step.
     pub train_loss: f64,
-    /// Part of the test set that is classified correctly, 0 to 1.
-    pub test_accuracy: f64,
+    /// How well the model does on the test set.
+    pub test: Evaluation,
 }
 
 /// How a run ended.
@@ -54,8 +55,8 @@ pub struct EpochDone {
 pub struct Outcome {
     /// Steps done since the beginning of the run.
     pub step: u64,
-    /// Part of the test set that is classified correctly, 0 to 1; `None` when the run was interrupted.
-    pub test_accuracy: Option<f64>,
+    /// How well the model does on the test set; `None` when the run was interrupted.
+    pub test: Option<Evaluation>,
     /// Whether somebody set [`super::TrainSettings::stop`].
     pub interrupted: bool,
 }

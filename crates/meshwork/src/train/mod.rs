@@ -1,4 +1,4 @@
-//! Training classifiers: a [`Trainer`] that owns the loop, and models to begin with.
+//! Training classifiers, of images as of the tokens of a text: a [`Trainer`] that owns the loop, and models to begin with.
 //!
 //! ```no_run
 //! use meshwork::nn::Module;
@@ -12,12 +12,13 @@
 //! let mut trainer = Trainer::new(model, optimizer, Constant { lr: 1e-3 }, data, TrainSettings::default());
 //! trainer.run(&mut |event| {
 //!     if let Event::Epoch(epoch) = event {
-//!         println!("epoch {}: {:.1} %", epoch.epoch, 100.0 * epoch.test_accuracy);
+//!         println!("epoch {}: {:.1} %", epoch.epoch, 100.0 * epoch.test.accuracy);
 //!     }
 //! })?;
 //! # Ok::<(), meshwork::train::TrainError>(())
 //! ```
 
+mod built_in;
 mod error;
 mod evaluate;
 mod event;
@@ -27,10 +28,11 @@ mod objective;
 mod settings;
 mod trainer;
 
+pub use built_in::BuiltIn;
 pub use error::TrainError;
-pub use evaluate::evaluate;
+pub use evaluate::{Evaluation, evaluate};
 pub use event::{EpochDone, Event, Outcome, StepDone};
-pub use models::{BuiltIn, LeNet, Mlp};
+pub use models::{LeNet, Mlp};
 pub use objective::{hits, loss};
 pub use settings::{Length, Saving, TrainSettings};
 pub use trainer::Trainer;

@@ -18,6 +18,8 @@ pub struct TrainSettings {
     pub order: Order,
     /// When the run ends. Default after 10 epochs.
     pub length: Length,
+    /// Gradients whose [global norm](crate::optim::Gradients::global_norm) is larger are scaled down to it. Default none.
+    pub max_norm: Option<f64>,
     /// The seed, for checkpoints: the model is initialised by whoever makes it. Default 0.
     pub seed: u64,
     /// Where and how often to save. Default not at all.
@@ -39,6 +41,7 @@ impl Default for TrainSettings {
             batch_size: 64,
             order: Order::Shuffled { seed: 0 },
             length: Length { epochs: Some(10), steps: None },
+            max_norm: None,
             seed: 0,
             saving: None,
             test_batch_size: 256,

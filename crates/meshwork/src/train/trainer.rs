@@ -1,7 +1,7 @@
 //! The training loop.
 
 use super::late::LateLoss;
-use super::{EpochDone, Event, Outcome, Saving, StepDone, TrainError, TrainSettings, evaluate, loss};
+use super::{EpochDone, Evaluation, Event, Outcome, Saving, StepDone, TrainError, TrainSettings, evaluate, loss};
 use crate::Tensor;
 use crate::checkpoint::{Checkpoint, CheckpointError, LossSum, TrainingState};
 use crate::mesh::Mesh;
@@ -11,9 +11,10 @@ use crate::tensor::set_random_step;
 use meshwork_data::{Batch, Column, DataPair, Loader, LoaderOptions, Position};
 use std::sync::atomic::Ordering;
 
-/// Trains a classifier: a model whose output are logits `[N, C]`, with the mean cross entropy of each batch as loss.
+/// Trains a classifier: a model whose output are logits `[N, C]`, or `[N, T, C]` for each token, with the mean cross
+/// entropy of each batch as [`loss`].
 ///
-/// The first field of the data is the model's input, the field `label` (i64) the class. A run depends on model,
+/// The first field of the data is the model's input, the field `label` (i64 `[N]`, or `[N, T]`) the classes. A run depends on model,
 /// optimizer, schedule, data and settings alone: resumed from any checkpoint it goes on with the same bits.
 pub struct Trainer<M> {
     model: M,
@@ -91,7 +92,7 @@ impl<M: Layer> Trainer<M> {
     pub fn run(&mut self, observer: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, TrainError> {
         let mut loader = self.loader()?;
         let mut late = LateLoss::new();
-        let mut accuracy = None;
+        let mut test = None;
         let mut interrupted = false;
         self.model.train();
         set_random_step(self.step);
@@ -101,7 +102,7 @@ impl<M: Layer> Trainer<M> {
             if let Some(before) = late.exchange(loss, step) {
                 self.settle(before, observer);
             }
-            accuracy = None;
+            test = None;
             let finished = self.is_finished();
             interrupted = !finished && self.settings.stop.load(Ordering::Relaxed);
             let ends = finished || interrupted;
@@ -110,7 +111,7 @@ impl<M: Layer> Trainer<M> {
                 self.settle(last, observer);
             }
             if batch.is_last() {
-                accuracy = Some(self.finish_epoch(observer)?);
+                test = Some(self.finish_epoch(observer)?);
                 late.restart_clock();
             }
             if ends || self.is_time_to_save(&batch) {
@@ -118,12 +119,12 @@ impl<M: Layer> Trainer<M> {
                 late.restart_clock();
             }
         }
-        let test_accuracy = match accuracy {
+        let test = match test {
             _ if interrupted => None,
-            Some(accuracy) => Some(accuracy),
+            Some(known) => Some(known),
             None => Some(self.evaluate()?),
         };
-        Ok(Outcome { step: self.step, test_accuracy, interrupted })
+        Ok(Outcome { step: self.step, test, interrupted })
     }
 
     /// One step: forward, loss, gradients, update. Only hands it over to the device.
@@ -133,7 +134,10 @@ impl<M: Layer> Trainer<M> {
 
         let mesh = self.settings.mesh.as_ref();
         let loss = loss(&self.model.forward(&inputs(batch, mesh)), &labels(batch, mesh));
-        let gradients = self.model.gradients(&loss);
+        let mut gradients = self.model.gradients(&loss);
+        if let Some(max) = self.settings.max_norm {
+            gradients.clip_by_global_norm(max);
+        }
         self.optimizer.step(gradients);
 
         self.step += 1;
@@ -142,11 +146,11 @@ impl<M: Layer> Trainer<M> {
         (loss, StepDone { step, epoch, lr, samples, loss: f32::NAN, samples_per_second: 0.0 })
     }
 
-    /// Part of the test set that is classified correctly.
+    /// How well the model does on the test set.
     ///
     /// # Errors
     /// Samples that cannot be read.
-    pub fn evaluate(&self) -> Result<f64, TrainError> {
+    pub fn evaluate(&self) -> Result<Evaluation, TrainError> {
         evaluate(&self.model, &self.data.test, self.settings.test_batch_size, self.settings.mesh.as_ref())
     }
 
@@ -180,11 +184,11 @@ impl<M: Layer> Trainer<M> {
         observer(Event::Step(step));
     }
 
-    fn finish_epoch(&mut self, observer: &mut dyn FnMut(Event<'_>)) -> Result<f64, TrainError> {
-        let test_accuracy = self.evaluate()?;
+    fn finish_epoch(&mut self, observer: &mut dyn FnMut(Event<'_>)) -> Result<Evaluation, TrainError> {
+        let test = self.evaluate()?;
         let train_loss = std::mem::take(&mut self.epoch_loss).mean();
-        observer(Event::Epoch(EpochDone { epoch: self.position.epoch, step: self.step, train_loss, test_accuracy }));
-        Ok(test_accuracy)
+        observer(Event::Epoch(EpochDone { epoch: self.position.epoch, step: self.step, train_loss, test }));
+        Ok(test)
     }
 
     fn save(&self, observer: &mut dyn FnMut(Event<'_>)) -> Result<(), TrainError> {
