@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::io;
 
-use crate::{Position, Searched};
+use crate::{Position, Searched, TextError};
 
 /// An error from a data source, a dataset or a loader.
 ///
@@ -160,6 +160,10 @@ pub enum DataError {
     /// The worker threads could not be started.
     #[error("cannot start worker thread {worker} of {num_workers}: {source}; use fewer workers")]
     Threads { worker: usize, num_workers: usize, source: io::Error },
+
+    /// Something is wrong with text or its tokenizer.
+    #[error(transparent)]
+    Text(#[from] TextError),
 
     /// An error of a dataset written elsewhere.
     #[error("{0}")]

@@ -24,9 +24,9 @@
 //! # Ok::<(), meshwork_data::DataError>(())
 //! ```
 //!
-//! Nothing is ever downloaded: [`open`] finds data by name in the usual places, or by path.
+//! [`text`] makes samples of text. Nothing is ever downloaded: [`open`] finds data by name in the usual places, or by path.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod array;
 mod assemble;
@@ -49,6 +49,7 @@ mod rows;
 mod schedule;
 mod source;
 mod subset;
+pub mod text;
 mod workers;
 
 pub use array::ArrayDataset;
@@ -68,6 +69,7 @@ pub use rows::Rows;
 pub use schedule::Position;
 pub use source::{DataPair, NAMES, open, open_with};
 pub use subset::{Subset, hold_back_last_fifth};
+pub use text::{Text, TextError, TextSource, Tokenizer, TokenizerChoice, open_text};
 
 /// The result of everything that reads data.
 pub type Result<T, E = DataError> = std::result::Result<T, E>;
