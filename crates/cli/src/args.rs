@@ -3,6 +3,7 @@
 use crate::bench::gemm;
 use crate::bench::parallel::Exercise;
 use crate::devices::Devices;
+use crate::language::{LanguageArgs, SizeArgs};
 use crate::large_batch::LargeBatchArgs;
 use crate::layout::LayoutArgs;
 use crate::values::*;
@@ -45,7 +46,8 @@ pub struct TrainArgs {
     #[arg(long, value_enum, hide = true)]
     pub model: Option<ModelName>,
 
-    /// Data set: fashion-mnist, mnist, digits, or the path of a folder or table [default: digits]
+    /// Data set: fashion-mnist, mnist, digits, or the path of a folder or table; for language models source (this program's
+    /// own documentation and source), or the path of a text or a folder of texts [default: digits; source]
     #[arg(long, value_name = "NAME|PATH", value_parser = text, help_heading = "Data")]
     pub data: Option<String>,
     /// Samples of a batch [default: 32]
@@ -58,7 +60,7 @@ pub struct TrainArgs {
     #[arg(long, value_enum, value_name = "NAME", help_heading = "Data")]
     pub augment: Option<AugmentName>,
 
-    /// Epochs of the whole run [default: 100 for digits, else 10]
+    /// Epochs of the whole run [default: 100 for digits, 1 for text, else 10]
     #[arg(long, value_name = "N", value_parser = count, help_heading = "Training")]
     pub epochs: Option<u64>,
     /// Steps of the whole run; without --epochs the only limit
@@ -71,10 +73,10 @@ pub struct TrainArgs {
     #[arg(long, value_name = "FILE.safetensors", value_parser = path, help_heading = "Training")]
     pub init: Option<PathBuf>,
 
-    /// Optimizer [default: adam]
+    /// Optimizer [default: adam; adamw for language models]
     #[arg(long, value_enum, value_name = "NAME", help_heading = "Optimizer")]
     pub optimizer: Option<OptimizerName>,
-    /// Learning rate [default: adam, adamw 0.003, rmsprop 0.001, adagrad, lamb 0.01, sgd 0.1, lars 1]
+    /// Learning rate [default: adam, adamw 0.003 (language models 0.001), rmsprop 0.001, adagrad, lamb 0.01, sgd 0.1, lars 1]
     #[arg(long, value_name = "RATE", value_parser = not_negative, help_heading = "Optimizer")]
     pub lr: Option<f64>,
     /// Momentum (sgd, rmsprop, lars) [default: lars 0.9, others 0]
@@ -86,7 +88,8 @@ pub struct TrainArgs {
         help_heading = "Optimizer"
     )]
     pub nesterov: Option<bool>,
-    /// Weight decay [default: adamw, lamb 0.01, lars 0.0001, others 0]
+    /// Weight decay; of language models only of matrices [default: adamw (language models 0.1), lamb 0.01, lars 0.0001,
+    /// others 0]
     #[arg(long, value_name = "X", value_parser = not_negative, help_heading = "Optimizer")]
     pub weight_decay: Option<f64>,
     /// Decay of the mean of gradients (adam, adamw, lamb) [default: 0.9]
@@ -101,6 +104,10 @@ pub struct TrainArgs {
     /// Added to denominators (all but sgd) [default: adagrad 1e-10, lamb 1e-6, others 1e-8]
     #[arg(long, value_name = "X", value_parser = not_negative, help_heading = "Optimizer")]
     pub eps: Option<f64>,
+
+    /// Scale gradients down whose global norm is larger; 0 for never [default: 0; language models 1]
+    #[arg(long, value_name = "X", value_parser = not_negative, help_heading = "Optimizer")]
+    pub max_norm: Option<f64>,
 
     /// How the learning rate changes [default: constant; cosine where optimizer, rate and length are the default ones]
     #[arg(long, value_enum, value_name = "NAME", help_heading = "Schedule")]
@@ -120,6 +127,8 @@ pub struct TrainArgs {
 
     #[command(flatten)]
     pub large_batch: LargeBatchArgs,
+    #[command(flatten)]
+    pub language: LanguageArgs,
 
     /// Threads of each device; the result does not depend on them [default: all cores]
     #[arg(long, value_name = "N", value_parser = count, help_heading = "Layout")]
@@ -171,6 +180,11 @@ pub struct ExplainArgs {
     /// Optimizer
     #[arg(long, value_enum, value_name = "NAME", default_value = "adam")]
     pub optimizer: OptimizerName,
+    #[command(flatten)]
+    pub sizes: SizeArgs,
+    /// Tokens that there are (gpt, llama)
+    #[arg(long, value_name = "N", value_parser = count, default_value = "512")]
+    pub vocabulary: u64,
     #[command(flatten)]
     pub layout: LayoutArgs,
 }
@@ -272,6 +286,11 @@ pub struct TrainBenchArgs {
     /// Optimizer
     #[arg(long, value_enum, value_name = "NAME", default_value = "sgd")]
     pub optimizer: OptimizerName,
+    #[command(flatten)]
+    pub sizes: SizeArgs,
+    /// Tokens that there are (gpt, llama)
+    #[arg(long, value_name = "N", value_parser = count, default_value = "512")]
+    pub vocabulary: u64,
     /// Write a timeline of the timed steps; meshwork trace FILE draws it
     #[arg(long, value_name = "FILE.json", value_parser = path)]
     pub trace: Option<PathBuf>,

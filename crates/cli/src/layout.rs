@@ -58,7 +58,7 @@ impl LayoutArgs {
 
     /// The mesh of the devices that there are, if a plan is given or there are several. `batch` is the number of samples
     /// of a batch.
-    pub fn complete(&self, model: BuiltIn, batch: u64) -> Result<Option<Layout>, Failure> {
+    pub fn complete(&self, model: &BuiltIn, batch: u64) -> Result<Option<Layout>, Failure> {
         let plan = self.plan(model, batch)?;
         let devices = devices()?;
         let is_asked_for = self.parallel.is_some() || self.accumulate.is_some() || !self.place.is_empty();
@@ -70,7 +70,7 @@ impl LayoutArgs {
     }
 
     /// The plan that the flags describe.
-    fn plan(&self, model: BuiltIn, batch: u64) -> Result<Plan, Failure> {
+    fn plan(&self, model: &BuiltIn, batch: u64) -> Result<Plan, Failure> {
         let mut plan = self.parallel.clone().unwrap_or_default();
         if let Some(given) = self.accumulate {
             let given = usize::try_from(given).unwrap_or(usize::MAX);

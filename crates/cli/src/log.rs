@@ -49,11 +49,15 @@ impl Log {
         ))
     }
 
-    /// `{"epoch":1,"train_loss":0.5,"test_accuracy":0.9}`
+    /// `{"epoch":1,"train_loss":0.5,"test_loss":0.4,"test_accuracy":0.9}`
     pub fn epoch(&mut self, epoch: &EpochDone) -> Result<(), Failure> {
         let loss = finite(epoch.train_loss, epoch.train_loss);
-        let EpochDone { epoch, test_accuracy, .. } = epoch;
-        self.line(&format!("{{\"epoch\":{epoch},\"train_loss\":{loss},\"test_accuracy\":{test_accuracy}}}\n"))
+        let EpochDone { epoch, test, .. } = epoch;
+        let test_loss = finite(test.loss, test.loss);
+        self.line(&format!(
+            "{{\"epoch\":{epoch},\"train_loss\":{loss},\"test_loss\":{test_loss},\"test_accuracy\":{}}}\n",
+            finite(test.accuracy, test.accuracy)
+        ))
     }
 
     fn line(&mut self, line: &str) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! What a person sees while a model is trained: a bar on a terminal, plain lines elsewhere, or a view of the load.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use meshwork::train::{EpochDone, StepDone};
+use meshwork::train::{BuiltIn, EpochDone, Evaluation, StepDone};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -18,11 +18,21 @@ enum Steps {
     },
 }
 
+/// What a model reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Images, of which one is a sample.
+    Images,
+    /// Tokens, so many of which are a sample.
+    Tokens(usize),
+}
+
 /// A progress report.
 pub struct Progress {
     steps: Steps,
     total: Option<u64>,
     epochs: Option<u64>,
+    unit: Unit,
     last_line: Instant,
     /// Samples and seconds of the epoch at hand.
     speed: (usize, f64),
@@ -30,7 +40,7 @@ pub struct Progress {
 
 impl Progress {
     /// A report that begins after `done` of `total` steps.
-    pub fn new(done: u64, total: Option<u64>, epochs: Option<u64>) -> Progress {
+    pub fn new(done: u64, total: Option<u64>, epochs: Option<u64>, unit: Unit) -> Progress {
         let bar = || {
             let style = ProgressStyle::with_template("{bar:30} step {pos}/{len}  {msg}  {eta} left")
                 .expect("the template is right");
@@ -40,28 +50,28 @@ impl Progress {
             bar
         };
         let steps = if std::io::stderr().is_terminal() { Steps::Bar(bar()) } else { Steps::Lines };
-        Progress { steps, total, epochs, last_line: Instant::now(), speed: (0, 0.0) }
+        Progress { steps, total, epochs, unit, last_line: Instant::now(), speed: (0, 0.0) }
     }
 
     /// A report beside a view of the load, which shows the steps and may take the whole terminal.
-    pub fn beside_view(takes_terminal: bool, epochs: Option<u64>) -> Progress {
+    pub fn beside_view(takes_terminal: bool, epochs: Option<u64>, unit: Unit) -> Progress {
         let steps = Steps::View { waiting: takes_terminal.then(Vec::new) };
-        Progress { steps, total: None, epochs, last_line: Instant::now(), speed: (0, 0.0) }
+        Progress { steps, total: None, epochs, unit, last_line: Instant::now(), speed: (0, 0.0) }
     }
 
     /// A step is done.
     pub fn step(&mut self, step: &StepDone) {
         self.speed.0 += step.samples;
         self.speed.1 += step.samples as f64 / step.samples_per_second;
-        let speed = thousands(self.speed.0 as f64 / self.speed.1);
+        let speed = self.unit.speed(self.speed.0 as f64 / self.speed.1);
         match &self.steps {
             Steps::Bar(bar) => {
                 bar.set_position(step.step);
-                bar.set_message(format!("epoch {}  loss {:.4}  {speed} images/s", step.epoch, step.loss));
+                bar.set_message(format!("epoch {}  loss {:.4}  {speed}", step.epoch, step.loss));
             }
             Steps::Lines if self.last_line.elapsed() >= LINE_EVERY => {
                 let total = self.total.map(|n| format!("/{n}")).unwrap_or_default();
-                self.say(&format!("step {}{total}  loss {:.4}  {speed} images/s", step.step, step.loss));
+                self.say(&format!("step {}{total}  loss {:.4}  {speed}", step.step, step.loss));
             }
             _ => {}
         }
@@ -69,14 +79,14 @@ impl Progress {
 
     /// An epoch is done.
     pub fn epoch(&mut self, epoch: &EpochDone) {
-        let speed = thousands(self.speed.0 as f64 / self.speed.1);
+        let speed = self.unit.speed(self.speed.0 as f64 / self.speed.1);
         self.speed = (0, 0.0);
         let of = self.epochs.map(|n| format!("/{n}")).unwrap_or_default();
         self.say(&format!(
-            "epoch {}{of}  train loss {:.4}  test accuracy {:.1} %  {speed} images/s",
+            "epoch {}{of}  train loss {:.4}  {}  {speed}",
             epoch.epoch,
             epoch.train_loss,
-            100.0 * epoch.test_accuracy
+            self.unit.result(&epoch.test)
         ));
     }
 
@@ -96,6 +106,36 @@ impl Progress {
             Steps::Bar(bar) => bar.finish_and_clear(),
             Steps::View { waiting: Some(waiting) } => waiting.drain(..).for_each(|line| say(&line)),
             Steps::Lines | Steps::View { waiting: None } => {}
+        }
+    }
+}
+
+impl Unit {
+    /// What models of this kind read.
+    pub fn of(model: &BuiltIn) -> Unit {
+        model.transformer().map_or(Unit::Images, |config| Unit::Tokens(config.context))
+    }
+
+    /// So many samples a second, in words.
+    pub fn speed(self, samples: f64) -> String {
+        match self {
+            Unit::Images => format!("{} images/s", thousands(samples)),
+            Unit::Tokens(length) => format!("{} tokens/s", thousands(samples * length as f64)),
+        }
+    }
+
+    /// How well a model does on what it was not trained on, in words.
+    pub fn result(self, test: &Evaluation) -> String {
+        match self {
+            Unit::Images => format!("test accuracy {:.1} %", 100.0 * test.accuracy),
+            Unit::Tokens(_) => {
+                let loss = test.loss;
+                format!(
+                    "validation loss {loss:.4} (perplexity {:.2}), accuracy {:.1} %",
+                    loss.exp(),
+                    100.0 * test.accuracy
+                )
+            }
         }
     }
 }

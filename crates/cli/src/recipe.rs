@@ -3,11 +3,11 @@
 use crate::large_batch::LargeBatch;
 use crate::settings::Settings;
 use crate::values::{OptimizerName, ScheduleName};
-use meshwork::nn::Layer;
+use meshwork::nn::{Layer, Parameter};
 use meshwork::optim::{
-    Adagrad, AdagradOptions, Adam, AdamOptions, AdamW, AdamWOptions, BatchScaling, Constant, Cosine, Lamb, LambOptions,
-    Lars, LarsOptions, Linear, LrScaling, OneCycle, Optimizer, RmsProp, RmsPropOptions, Schedule, Sgd, SgdOptions,
-    Step, WarmUp,
+    Adagrad, AdagradOptions, Adam, AdamOptions, AdamW, AdamWOptions, BatchScaling, Constant, Cosine, Group, Lamb,
+    LambOptions, Lars, LarsOptions, Linear, LrScaling, OneCycle, Optimizer, RmsProp, RmsPropOptions, Schedule, Sgd,
+    SgdOptions, Step, WarmUp,
 };
 
 /// The optimizer of a model's parameters.
@@ -20,7 +20,13 @@ pub fn optimizer(settings: &Settings, model: &dyn Layer) -> Box<dyn Optimizer> {
             Box::new(Sgd::new(model, SgdOptions { lr, momentum, nesterov, weight_decay, ..SgdOptions::default() }))
         }
         OptimizerName::Adam => Box::new(Adam::new(model, AdamOptions { lr, betas, eps, weight_decay })),
-        OptimizerName::Adamw => Box::new(AdamW::new(model, AdamWOptions { lr, betas, eps, weight_decay })),
+        OptimizerName::Adamw => {
+            let options = AdamWOptions { lr, betas, eps, weight_decay };
+            match settings.language {
+                Some(_) => Box::new(AdamW::with_groups(of_language(model, options))),
+                None => Box::new(AdamW::new(model, options)),
+            }
+        }
         OptimizerName::Rmsprop => Box::new(RmsProp::new(
             model,
             RmsPropOptions { lr, alpha, eps, weight_decay, momentum, ..RmsPropOptions::default() },
@@ -37,6 +43,14 @@ pub fn optimizer(settings: &Settings, model: &dyn Layer) -> Box<dyn Optimizer> {
             Box::new(Lamb::new(model, LambOptions { lr, betas, eps, weight_decay, trust_bounds, exclude_vectors }))
         }
     }
+}
+
+/// Matrices, which decay, and vectors (norms, biases), which do not.
+fn of_language(model: &dyn Layer, options: AdamWOptions) -> Vec<Group<AdamWOptions>> {
+    let is_matrix = |parameter: &Parameter| parameter.shape().len() > 1;
+    let (matrices, vectors): (Vec<_>, Vec<_>) = model.named_parameters().into_iter().partition(|(_, p)| is_matrix(p));
+    let without = AdamWOptions { weight_decay: 0.0, ..options.clone() };
+    vec![Group::new(matrices, options), Group::new(vectors, without)]
 }
 
 /// The schedule of a run of so many steps, with so many samples in an epoch.

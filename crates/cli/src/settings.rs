@@ -2,8 +2,10 @@
 
 use crate::args::{Cli, Command, TrainArgs};
 use crate::failure::Failure;
+use crate::language::Language;
 use crate::large_batch::LargeBatch;
 use crate::mistakes;
+use crate::samples::SOURCE;
 use crate::values::*;
 use clap::{CommandFactory, FromArgMatches};
 use std::collections::BTreeMap;
@@ -11,13 +13,14 @@ use std::path::PathBuf;
 
 /// The data set that comes with the program.
 const DIGITS: &str = "digits";
-/// Default number of epochs of the digits, of which there are few, and of other data.
-const EPOCHS: (u64, u64) = (100, 10);
+/// Default number of epochs of the digits, of which there are few, of text, of which there is much, and of other data.
+const EPOCHS: (u64, u64, u64) = (100, 1, 10);
 /// Default number of samples of a batch.
 const BATCH: u64 = 32;
 
 /// Settings that a resumed run has from its checkpoint.
-const FIXED: [&str; 4] = ["model", "optimizer", "seed", "order"];
+const FIXED: [&str; 10] =
+    ["model", "optimizer", "seed", "order", "layers", "width", "heads", "kv-heads", "context", "tokenizer"];
 
 /// Reads flags as if they stood on the command line of `train`, later ones winning.
 pub fn parse(flags: &[String]) -> Result<TrainArgs, Failure> {
@@ -55,7 +58,11 @@ pub struct Settings {
     pub step_size: Option<u64>,
     pub gamma: f64,
     pub min_lr: f64,
+    /// Gradients are not scaled down where this is 0.
+    pub max_norm: f64,
     pub large_batch: LargeBatch,
+    /// Only of language models.
+    pub language: Option<Language>,
     pub save_every: Option<u64>,
 }
 
@@ -64,11 +71,13 @@ impl Settings {
     pub fn complete(args: &TrainArgs) -> Result<Settings, Failure> {
         use OptimizerName::{Adagrad, Adam, Adamw, Lamb, Lars, Rmsprop, Sgd};
         let Some(model) = args.positional_model.or(args.model) else {
-            return Err(Failure::mistake("which model? Known are lenet, mlp: meshwork train lenet"));
+            return Err(Failure::mistake("which model? Known are lenet, mlp, gpt, llama: meshwork train lenet"));
         };
-        let optimizer = args.optimizer.unwrap_or(Adam);
+        let is_language = model.is_language();
+        let optimizer = args.optimizer.unwrap_or(if is_language { Adamw } else { Adam });
         let (lr, weight_decay, eps) = match optimizer {
             Sgd => (0.1, 0.0, 1e-8),
+            Adamw if is_language => (1e-3, 0.1, 1e-8),
             Adamw => (3e-3, 1e-2, 1e-8),
             Adagrad => (1e-2, 0.0, 1e-10),
             Rmsprop => (1e-3, 0.0, 1e-8),
@@ -76,12 +85,16 @@ impl Settings {
             Lars => (1.0, 1e-4, 1e-8),
             Lamb => (1e-2, 1e-2, 1e-6),
         };
-        let data = args.data.clone().unwrap_or_else(|| DIGITS.to_string());
+        let data = args.data.clone().unwrap_or_else(|| if is_language { SOURCE } else { DIGITS }.to_string());
         let order = args.order.unwrap_or(OrderName::Shuffled);
-        let by_default = if data == DIGITS { EPOCHS.0 } else { EPOCHS.1 };
+        let by_default = match () {
+            () if is_language => EPOCHS.1,
+            () if data == DIGITS => EPOCHS.0,
+            () => EPOCHS.2,
+        };
         let epochs = args.epochs.or(if args.steps.is_none() { Some(by_default) } else { None });
         // The digits are few, and those of the test set are by other hands.
-        let few = data == DIGITS && order == OrderName::Shuffled;
+        let few = data == DIGITS && !is_language && order == OrderName::Shuffled;
         let augment = args.augment.unwrap_or(if few { AugmentName::Affine } else { AugmentName::None });
         // The default recipe ends softly. A run whose rate or length the user chose has that rate throughout, so that
         // a run does not depend on how long it was meant to be.
@@ -110,7 +123,9 @@ impl Settings {
             step_size: args.step_size,
             gamma: args.gamma.unwrap_or(0.1),
             min_lr: args.min_lr.unwrap_or(0.0),
+            max_norm: args.max_norm.unwrap_or(if is_language { 1.0 } else { 0.0 }),
             large_batch: LargeBatch::complete(&args.large_batch)?,
+            language: is_language.then(|| Language::complete(&args.language)).transpose()?,
             save_every: args.save_every,
         };
         if settings.nesterov && settings.momentum == 0.0 && optimizer == Sgd {
@@ -162,9 +177,11 @@ impl Settings {
             ("step-size", self.step_size.map(|n| n.to_string())),
             ("gamma", Some(self.gamma.to_string())),
             ("min-lr", Some(self.min_lr.to_string())),
+            ("max-norm", Some(self.max_norm.to_string())),
             ("save-every", self.save_every.map(|n| n.to_string())),
         ];
-        let pairs = pairs.into_iter().chain(self.large_batch.recorded());
+        let language = self.language.iter().flat_map(Language::recorded);
+        let pairs = pairs.into_iter().chain(self.large_batch.recorded()).chain(language);
         pairs.filter_map(|(name, value)| Some((name.to_string(), value?))).collect()
     }
 
@@ -248,7 +265,13 @@ pub fn without_effect(given: &TrainArgs, settings: &Settings) -> Vec<String> {
         ("overwrite", given.overwrite.is_some() && given.save.is_none(), "without --save"),
     ];
     let others = others.into_iter().filter(|f| f.1).map(|(name, _, why)| format!("--{name} has no effect {why}"));
-    optimizer.chain(schedule).chain(others).collect()
+    let of_model: Vec<&str> = match settings.language {
+        Some(_) => given.augment.map(|_| "augment").into_iter().collect(),
+        None => given.language.given().collect(),
+    };
+    let model = name_of(settings.model);
+    let of_model = of_model.into_iter().map(|name| format!("--{name} has no effect with the model {model}"));
+    optimizer.chain(schedule).chain(others).chain(of_model).collect()
 }
 
 /// Where a resumed run saves when nothing else is said: beside the checkpoint that it comes from.
@@ -279,6 +302,7 @@ mod tests {
             "mlp --optimizer sgd --lr 1e-3 --nesterov --momentum 0.9 --steps 7",
             "mlp --schedule step --step-size 9",
             "lenet --optimizer lars --trust-coefficient 0.02 --exclude-vectors=false --warmup-epochs 5",
+            "gpt --layers 2 --kv-heads 2 --tokenizer bytes --max-norm 0.5 --dropout 0.1",
             "lenet --optimizer lamb --min-trust 0.1 --max-trust 10 --lr-scaling sqrt --base-batch 256",
         ] {
             let settings = complete(text);
@@ -303,7 +327,9 @@ mod tests {
 
     #[test]
     fn settings_without_effect_are_named() {
-        let given = parse(&flags("mlp --momentum 0.9 --gamma 2 --save-every 3 --base-batch 8 --max-trust 9")).unwrap();
+        let given =
+            parse(&flags("mlp --momentum 0.9 --gamma 2 --save-every 3 --base-batch 8 --max-trust 9 --layers 2"))
+                .unwrap();
         let warnings = without_effect(&given, &Settings::complete(&given).unwrap());
         assert_eq!(
             warnings,
@@ -312,7 +338,8 @@ mod tests {
                 "--max-trust has no effect with the optimizer adam",
                 "--gamma has no effect with the schedule cosine",
                 "--base-batch has no effect without --lr-scaling",
-                "--save-every has no effect without --save"
+                "--save-every has no effect without --save",
+                "--layers has no effect with the model mlp"
             ]
         );
     }

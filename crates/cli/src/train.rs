@@ -2,15 +2,17 @@
 
 use crate::args::TrainArgs;
 use crate::failure::Failure;
+use crate::language::{SizeArgs, Sizes};
 use crate::layout::{self, Layout};
 use crate::log::Log;
-use crate::progress::{Progress, say};
+use crate::progress::{Progress, Unit, say};
+use crate::samples::Samples;
 use crate::settings::{Settings, parse, run_folder, without_effect};
 use crate::top::View;
-use crate::values::{AugmentName, ModelName, OrderName};
+use crate::values::{AugmentName, OrderName};
 use crate::{INTERRUPTED, config, interrupt, large_batch, recipe, tracing};
 use meshwork::checkpoint::{Checkpoint, CheckpointError, Folder, load_module};
-use meshwork::data::{Affine, Augmented, DataPair, Order, open};
+use meshwork::data::{Dataset, Order};
 use meshwork::mesh::Footprint;
 use meshwork::monitor::{About, Monitor, Publisher};
 use meshwork::nn::{Layer, Module};
@@ -18,7 +20,6 @@ use meshwork::train::{BuiltIn, Event, Length, Outcome, Saving, TrainSettings, Tr
 use meshwork::{Device, manual_seed};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 /// Trains a model as the flags and the files that they name say.
 pub fn run(flags: Box<TrainArgs>, argv: &[String]) -> Result<ExitCode, Failure> {
@@ -40,19 +41,20 @@ pub fn run(flags: Box<TrainArgs>, argv: &[String]) -> Result<ExitCode, Failure> 
     warn(without_effect(&given, &settings));
     notes.into_iter().for_each(|text| eprintln!("note: {text}"));
 
-    let model = built_in(settings.model);
-    let layout = given.layout.complete(model, settings.batch)?;
-    let mut data = open(&settings.data).map_err(|e| Failure::Mistake(format!("--data: {e}")))?;
-    model.check(&data)?;
-    if settings.augment == AugmentName::Affine {
-        data.train = Arc::new(Augmented::new(data.train, Affine::default(), settings.seed));
-    }
+    let samples = Samples::open(&settings, &given, checkpoint.as_ref())?;
+    samples.notes.iter().for_each(|text| eprintln!("note: {text}"));
+    let model = built_in(&settings, samples.vocabulary())?;
+    let layout = given.layout.complete(&model, settings.batch)?;
+    model.check(&samples.pair)?;
     let folder = saving_folder(&given, checkpoint.is_some())?;
-    let classes = data.train.num_classes().unwrap_or(BuiltIn::CLASSES);
-    warn(large_batch::warning(&settings, data.train.len() as u64, classes as u64));
+    folder.as_deref().map_or(Ok(()), |folder| samples.save_tokenizer(folder))?;
+    if settings.language.is_none() {
+        let classes = samples.pair.train.num_classes().unwrap_or(model.classes());
+        warn(large_batch::warning(&settings, samples.pair.train.len() as u64, classes as u64));
+    }
     let tracing = given.trace.as_deref().map(tracing::start).transpose()?;
 
-    let ended = Run { given, settings, layout, checkpoint, folder, data, model }.train();
+    let ended = Run { given, settings, layout, checkpoint, folder, samples, model }.train();
     tracing.and_then(tracing::stop).into_iter().for_each(|text| say(&text));
     ended
 }
@@ -64,7 +66,7 @@ struct Run {
     layout: Option<Layout>,
     checkpoint: Option<Checkpoint>,
     folder: Option<PathBuf>,
-    data: DataPair,
+    samples: Samples,
     model: BuiltIn,
 }
 
@@ -72,7 +74,7 @@ impl Run {
     fn train(self) -> Result<ExitCode, Failure> {
         let model = self.initial_model()?;
         let length = Length { epochs: self.settings.epochs, steps: self.settings.steps };
-        let samples = self.data.train.len() as u64;
+        let samples = self.samples.pair.train.len() as u64;
         let batches = samples.div_ceil(self.settings.batch);
         let total = length.total_steps(batches).unwrap_or(u64::MAX);
         let optimizer = recipe::optimizer(&self.settings, &*model);
@@ -81,7 +83,7 @@ impl Run {
         let parameters = model.num_parameters();
         let train_settings = self.train_settings(length);
         let stop = train_settings.stop.clone();
-        let mut trainer = Trainer::new(model, optimizer, schedule, self.data.clone(), train_settings);
+        let mut trainer = Trainer::new(model, optimizer, schedule, self.samples.pair.clone(), train_settings);
         if let Some(checkpoint) = &self.checkpoint {
             trainer.resume(checkpoint)?;
         }
@@ -92,10 +94,11 @@ impl Run {
         warn(warnings);
         self.introduce(parameters, footprints, total, trainer.step());
 
+        let unit = Unit::of(&self.model);
         let mut view = (self.given.top == Some(true)).then(|| View::open(&monitor, &stop)).transpose()?;
         let mut progress = match &view {
-            Some(view) => Progress::beside_view(view.is_drawn(), self.settings.epochs),
-            None => Progress::new(trainer.step(), Some(total), self.settings.epochs),
+            Some(view) => Progress::beside_view(view.is_drawn(), self.settings.epochs, unit),
+            None => Progress::new(trainer.step(), Some(total), self.settings.epochs, unit),
         };
         let mut failure = None;
         let mut diverged = false;
@@ -144,7 +147,7 @@ impl Run {
         }
         if let Some(layout) = &self.layout {
             layout.spread(&*model)?;
-            warn(layout.without_effect(&*model, self.settings.full_batch(self.data.train.len() as u64)));
+            warn(layout.without_effect(&*model, self.settings.full_batch(self.samples.pair.train.len() as u64)));
         }
         Ok(model)
     }
@@ -161,6 +164,7 @@ impl Run {
             batch_size: usize::try_from(self.settings.batch).unwrap_or(usize::MAX),
             order,
             length,
+            max_norm: Some(self.settings.max_norm).filter(|max| *max > 0.0),
             seed,
             saving: self.folder.as_ref().map(|folder| Saving { folder: Folder::new(folder), every }),
             mesh: self.layout.as_ref().map(|layout| layout.mesh.clone()),
@@ -172,7 +176,7 @@ impl Run {
     fn monitor(&self, done: u64, total: u64) -> Monitor {
         let about = About {
             model: self.model.name().to_string(),
-            data: self.data.name.clone(),
+            data: self.samples.pair.name.clone(),
             folder: self.folder.clone(),
             done,
             steps: Some(total).filter(|total| *total != u64::MAX),
@@ -190,13 +194,10 @@ impl Run {
     }
 
     fn introduce(&self, parameters: usize, footprints: Option<Vec<Footprint>>, total: u64, done: u64) {
-        let (name, data) = (self.model.name(), &self.data);
         say(&format!(
-            "{name}: {parameters} parameters, {} training and {} test samples of {} ({}), batches of {}, {}",
-            data.train.len(),
-            data.test.len(),
-            data.name,
-            data.origin,
+            "{}: {parameters} parameters, {}, batches of {}, {}",
+            self.model.name(),
+            self.samples.in_words,
             self.settings.batch,
             layout::devices_in_words(),
         ));
@@ -206,7 +207,7 @@ impl Run {
         if self.settings.augment == AugmentName::Affine {
             say("training images are turned, scaled, slanted and shifted at random (--augment none: as they are)");
         }
-        if let Some(text) = large_batch::scaling_in_words(&self.settings, data.train.len() as u64) {
+        if let Some(text) = large_batch::scaling_in_words(&self.settings, self.samples.pair.train.len() as u64) {
             say(&text);
         }
         if let Some(checkpoint) = &self.checkpoint {
@@ -230,8 +231,8 @@ impl Run {
         if let Some(folder) = saved {
             say(&format!("saved to {folder}"));
         }
-        if let Some(accuracy) = outcome.test_accuracy {
-            say(&format!("test accuracy {:.1} %", 100.0 * accuracy));
+        if let Some(test) = &outcome.test {
+            say(&Unit::of(&self.model).result(test));
         }
         ExitCode::SUCCESS
     }
@@ -242,12 +243,10 @@ pub fn warn(texts: impl IntoIterator<Item = String>) {
     texts.into_iter().for_each(|text| eprintln!("warning: {text}"));
 }
 
-/// The library's model of a name.
-pub fn built_in(model: ModelName) -> BuiltIn {
-    match model {
-        ModelName::Lenet => BuiltIn::LeNet,
-        ModelName::Mlp => BuiltIn::Mlp,
-    }
+/// The library's model that the settings name, for so many tokens if it reads any.
+pub fn built_in(settings: &Settings, vocabulary: usize) -> Result<BuiltIn, Failure> {
+    let sizes = settings.language.as_ref().map_or_else(|| Sizes::complete(&SizeArgs::default()), |l| Ok(l.sizes))?;
+    sizes.model(settings.model, vocabulary)
 }
 
 /// Where to save, once it is sure that nobody else's run is there.

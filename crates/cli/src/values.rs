@@ -10,6 +10,17 @@ pub enum ModelName {
     Lenet,
     /// Two fully connected layers
     Mlp,
+    /// A transformer in the style of GPT-2
+    Gpt,
+    /// A transformer in the style of Llama
+    Llama,
+}
+
+impl ModelName {
+    /// Whether the model reads text.
+    pub fn is_language(self) -> bool {
+        matches!(self, ModelName::Gpt | ModelName::Llama)
+    }
 }
 
 /// An optimizer.

@@ -91,7 +91,7 @@ fn lines_follow_a_training_to_its_end() {
         let lines: Vec<String> = lines.collect();
         assert!(step(&lines[0]) < step(&lines[3]), "{lines:?}");
         for part in
-            ["epoch ", "loss ", " steps/s", " images/s", "cores ", "cpu:0 busy ", " waiting", "memory ", " planned"]
+            ["epoch ", "loss ", " steps/s", " samples/s", "cores ", "cpu:0 busy ", " waiting", "memory ", " planned"]
         {
             assert!(lines[3].contains(part), "{part:?} is missing in {lines:?}");
         }

@@ -7,18 +7,17 @@ use super::timing::{median, thread_time};
 use crate::args::TrainBenchArgs;
 use crate::failure::Failure;
 use crate::layout::{self, Layout};
-use crate::progress::say;
+use crate::progress::{Unit, say};
 use crate::recipe;
 use crate::settings::{Settings, parse};
 use crate::tracing;
-use crate::train::built_in;
 use crate::values::name_of;
 use meshwork::graph::human_bytes;
 use meshwork::nn::{Layer, Module};
 use meshwork::optim::Optimizer;
 use meshwork::tensor::last_plan;
-use meshwork::train::BuiltIn;
-use meshwork::{Device, Tensor, synchronize};
+use meshwork::train::{BuiltIn, loss};
+use meshwork::{DType, Device, Tensor, synchronize};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -29,32 +28,37 @@ const PARTS: u32 = 6;
 struct Training {
     model: Box<dyn Layer>,
     optimizer: Box<dyn Optimizer>,
-    images: Tensor,
+    inputs: Tensor,
     labels: Tensor,
 }
 
 impl Training {
-    fn new(args: &TrainBenchArgs, batch: usize, layout: Option<&Layout>) -> Result<Training, Failure> {
+    fn new(args: &TrainBenchArgs, built_in: &BuiltIn, layout: Option<&Layout>) -> Result<Training, Failure> {
         let flags = [format!("--model={}", name_of(args.model)), format!("--optimizer={}", name_of(args.optimizer))];
         let settings = Settings::complete(&parse(&flags)?)?;
-        let model = built_in(args.model).build();
+        let batch = usize::try_from(args.batch).unwrap_or(usize::MAX);
+        let model = built_in.build();
         model.init(0);
         layout.map_or(Ok(()), |layout| layout.spread(&*model))?;
         let optimizer = recipe::optimizer(&settings, &*model);
-        let images = random(&[&[batch], &BuiltIn::INPUT[..]].concat())?;
-        let classes: Vec<i64> = (0..batch).map(|i| (i * 7 % BuiltIn::CLASSES) as i64).collect();
-        let labels = Tensor::from_slice(&classes, &[batch]);
-        let (images, labels) = match layout {
-            Some(Layout { mesh, .. }) => (images.batch_on(mesh), labels.batch_on(mesh)),
-            None => (images, labels),
+        let (dtype, sample) = built_in.input();
+        let shape = [&[batch], &sample[..]].concat();
+        let inputs = match dtype {
+            DType::F32 => random(&shape)?,
+            _ => classes(&shape, 3, built_in.classes())?,
         };
-        images.eval();
+        let labels = classes(&[&[batch], &built_in.labels()[..]].concat(), 7, built_in.classes())?;
+        let (inputs, labels) = match layout {
+            Some(Layout { mesh, .. }) => (inputs.batch_on(mesh), labels.batch_on(mesh)),
+            None => (inputs, labels),
+        };
+        inputs.eval();
         labels.eval();
-        Ok(Training { model, optimizer, images, labels })
+        Ok(Training { model, optimizer, inputs, labels })
     }
 
     fn step(&mut self) -> Tensor {
-        let loss = self.model.forward(&self.images).cross_entropy(&self.labels);
+        let loss = loss(&self.model.forward(&self.inputs), &self.labels);
         let gradients = self.model.gradients(&loss);
         self.optimizer.step(gradients);
         loss
@@ -76,12 +80,13 @@ impl Training {
 /// Trains for the given number of steps and reports what a step takes.
 pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
     args.layout.set_devices(args.common.threads)?;
-    let layout = args.layout.complete(built_in(args.model), args.batch)?;
+    let built_in = args.sizes.built_in(args.model, args.vocabulary)?;
+    let layout = args.layout.complete(&built_in, args.batch)?;
     let devices = Device::cpus().map_err(Failure::mistake)?;
     let machine = Machine { threads: devices.iter().map(Device::num_threads).sum(), ..Machine::here() };
     let batch = usize::try_from(args.batch).unwrap_or(usize::MAX);
     let steps = u32::try_from(args.steps).unwrap_or(u32::MAX);
-    let mut training = Training::new(args, batch, layout.as_ref())?;
+    let mut training = Training::new(args, &built_in, layout.as_ref())?;
 
     let first = Instant::now();
     let loss = training.step().item();
@@ -114,14 +119,17 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
     let memory: usize = devices.iter().map(|device| device.memory().peak).sum();
     let (speed, rate) = (flops / step, batch as f64 / step);
     if args.common.json {
-        let report = json!({
+        let unit = match Unit::of(&built_in) {
+            Unit::Images => ("images_per_second", rate),
+            Unit::Tokens(length) => ("tokens_per_second", rate * length as f64),
+        };
+        let mut report = json!({
             "bench": "train",
             "machine": machine.json(),
             "model": name_of(args.model),
             "optimizer": name_of(args.optimizer),
             "batch": batch,
             "steps": steps,
-            "images_per_second": rate,
             "step_ms": step * 1e3,
             "first_step_ms": first.as_secs_f64() * 1e3,
             "recording_us": recording * 1e6,
@@ -136,6 +144,7 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
             "peak_gflops": peak,
             "share_of_peak": speed / peak,
         });
+        report[unit.0] = json!(unit.1);
         say(&report.to_string());
         return Ok(());
     }
@@ -144,7 +153,7 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
     let spread = layout.as_ref().map_or(String::new(), |layout| format!(", {}", layout.name()));
     say(&format!("{model}, batch {batch}, {optimizer}{spread}: {steps} steps"));
     let line = |name: &str, value: String| say(&format!("{name:<22}{value}"));
-    line("speed", format!("{rate:.0} images/s"));
+    line("speed", Unit::of(&built_in).speed(rate));
     line("step", format!("{}; no less than {} for {flops:.3} GFLOP", time(step), time(flops / peak)));
     line("arithmetic", format!("{speed:.1} GFLOP/s, {:.0} % of {peak:.1}", 100.0 * speed / peak));
     line("first step", format!("{}, with compiling", time(first.as_secs_f64())));
@@ -162,6 +171,14 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
         say(&traced);
     }
     Ok(())
+}
+
+/// Classes, or tokens, that differ from one to the next.
+fn classes(shape: &[usize], step: usize, count: usize) -> Result<Tensor, Failure> {
+    let numbers = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d)).filter(|n| *n < 1 << 31);
+    let numbers = numbers.ok_or_else(|| Failure::mistake("such a batch does not fit into memory"))?;
+    let classes: Vec<i64> = (0..numbers).map(|i| (i * step % count) as i64).collect();
+    Ok(Tensor::from_slice(&classes, shape))
 }
 
 /// A device for programs.

@@ -9,7 +9,7 @@ use crate::layout::{Layout, devices_in_words};
 use crate::progress::say;
 use crate::recipe;
 use crate::settings::{Settings, parse};
-use crate::train::{built_in, warn};
+use crate::train::warn;
 use crate::values::name_of;
 use meshwork::graph::human_bytes;
 use meshwork::graph::plan::{Plan, Task};
@@ -17,7 +17,7 @@ use meshwork::graph::program::Program;
 use meshwork::mesh::{Footprint, Placement, placed_parameters};
 use meshwork::nn::{Layer, Module};
 use meshwork::tensor::last_plan;
-use meshwork::train::BuiltIn;
+use meshwork::train::loss;
 use meshwork::{DType, Device, Tensor, synchronize};
 use std::sync::Arc;
 use table::Table;
@@ -26,14 +26,15 @@ use table::Table;
 pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     let flags = [format!("--model={}", name_of(args.model)), format!("--optimizer={}", name_of(args.optimizer))];
     let settings = Settings::complete(&parse(&flags)?)?;
+    let built_in = args.sizes.built_in(args.model, args.vocabulary)?;
     args.layout.set_devices(None)?;
-    let layout = args.layout.complete(built_in(args.model), args.batch)?;
+    let layout = args.layout.complete(&built_in, args.batch)?;
     let batch = usize::try_from(args.batch).unwrap_or(usize::MAX);
-    let shape = [&[batch], &BuiltIn::INPUT[..]].concat();
-    let images = zeros(&shape, DType::F32)?;
-    let labels = zeros(&[batch], DType::I64)?;
+    let (dtype, sample) = built_in.input();
+    let inputs = zeros(&[&[batch], &sample[..]].concat(), dtype)?;
+    let labels = zeros(&[&[batch], &built_in.labels()[..]].concat(), DType::I64)?;
 
-    let model = built_in(args.model).build();
+    let model = built_in.build();
     model.init(0);
     if let Some(layout) = &layout {
         layout.spread(&*model)?;
@@ -41,13 +42,13 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     }
     let mut optimizer = recipe::optimizer(&settings, &*model);
     let footprints = layout.as_ref().map(|layout| layout.mesh.footprints(&*model, &*optimizer));
-    let (images, labels) = match &layout {
-        Some(Layout { mesh, .. }) => (images.batch_on(mesh), labels.batch_on(mesh)),
-        None => (images, labels),
+    let (inputs, labels) = match &layout {
+        Some(Layout { mesh, .. }) => (inputs.batch_on(mesh), labels.batch_on(mesh)),
+        None => (inputs, labels),
     };
     let devices = Device::cpus().map_err(Failure::mistake)?;
     devices.iter().for_each(Device::reset_peak_memory);
-    let loss = model.forward(&images).cross_entropy(&labels);
+    let loss = loss(&model.forward(&inputs), &labels);
     let gradients = model.gradients(&loss);
     optimizer.step(gradients);
     let plan = last_plan().expect("a step has just been handed over");

@@ -62,7 +62,7 @@ fn head(frame: &mut Frame<'_>, area: Rect, picture: &Picture, note: &str) {
         vec![format!("step {}", of(status.step, status.steps)), format!("epoch {}", of(status.epoch, status.epochs))];
     progress.extend(picture.done().map(percent));
     progress.extend(status.steps_per_second.map(|speed| format!("{} steps/s", rate(speed))));
-    progress.extend(status.images_per_second.map(|speed| format!("{} images/s", thousands(speed))));
+    progress.extend(status.samples_per_second.map(|speed| format!("{} samples/s", thousands(speed))));
     progress.extend(picture.left().filter(|_| status.step > 0).map(|left| format!("{} left", time(left))));
     let silent = format!("no news for {}", time(picture.silence));
     let note = if picture.silence >= SILENT { silent.as_str() } else { note };
@@ -164,7 +164,7 @@ mod tests {
     fn everything_is_drawn() {
         insta::assert_snapshot!(drawn(&picture(), 80, 16), @r"
         lenet on digits  process 1234  running for 0 s                           q quits
-        step 1,125/4,500  epoch 3/100  25 %  112 steps/s  3,600 images/s  30 s left
+        step 1,125/4,500  epoch 3/100  25 %  112 steps/s  3,600 samples/s  30 s left
         ┌ loss 0.2500  (0.2500 to 1.0000)  test accuracy 96.4 % ───────────────────────┐
         │ █                                                                            │
         │ █▁                                                                           │
@@ -190,7 +190,7 @@ mod tests {
         picture.busy = vec![vec![0.25, 0.0], vec![1.0, 0.5]];
         insta::assert_snapshot!(drawn(&picture, 80, 22), @r"
         lenet on digits  process 1234  running for 0 s                           q quits
-        step 1,125/4,500  epoch 3/100  25 %  112 steps/s  3,600 images/s  30 s left
+        step 1,125/4,500  epoch 3/100  25 %  112 steps/s  3,600 samples/s  30 s left
         ┌ loss 0.2500  (0.2500 to 1.0000)  test accuracy 96.4 % ───────────────────────┐
         │ █                                                                            │
         │ █▅                                                                           │
@@ -222,7 +222,7 @@ mod tests {
             steps: None,
             epochs: None,
             steps_per_second: None,
-            images_per_second: None,
+            samples_per_second: None,
             loss: None,
             test_accuracy: None,
             devices: Vec::new(),

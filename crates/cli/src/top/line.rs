@@ -16,7 +16,7 @@ pub fn line(picture: &Picture) -> String {
         format!("loss {}", loss(status.loss, status.step)),
     ];
     parts.extend(status.steps_per_second.map(|speed| format!("{} steps/s", rate(speed))));
-    parts.extend(status.images_per_second.map(|speed| format!("{} images/s", thousands(speed))));
+    parts.extend(status.samples_per_second.map(|speed| format!("{} samples/s", thousands(speed))));
     parts.extend(cores(&picture.cores));
     for (device, busy) in status.devices.iter().zip(&picture.busy) {
         for (queue, busy) in device.queues.iter().zip(busy) {
@@ -56,7 +56,7 @@ mod tests {
         picture.cores = vec![0.98, 0.5];
         assert_eq!(
             line(&picture),
-            "step 1,125/4,500  epoch 3/100  loss 0.2500  112 steps/s  3,600 images/s  cores 98 50 %  \
+            "step 1,125/4,500  epoch 3/100  loss 0.2500  112 steps/s  3,600 samples/s  cores 98 50 %  \
              cpu:0 busy 90 %, 2 waiting, dot -> f32[32, 10]  copy to cpu:0 busy 0 %, 0 waiting  \
              memory 13.0 MiB, 14.0 MiB planned"
         );
@@ -70,7 +70,7 @@ mod tests {
             steps: None,
             epochs: None,
             steps_per_second: None,
-            images_per_second: None,
+            samples_per_second: None,
             loss: None,
             devices: vec![device("cpu:1", 0)],
             ..status()

@@ -115,7 +115,7 @@ pub mod tests {
             step: 1125,
             steps: Some(4500),
             steps_per_second: Some(112.5),
-            images_per_second: Some(3600.0),
+            samples_per_second: Some(3600.0),
             loss: Some(0.25),
             test_accuracy: Some(0.964),
             devices: vec![device("cpu:0", 450_000_000)],

@@ -39,7 +39,7 @@ pub struct Status {
     /// Steps a second, over the last seconds.
     pub steps_per_second: Option<f64>,
     /// Samples a second, over the last seconds.
-    pub images_per_second: Option<f64>,
+    pub samples_per_second: Option<f64>,
     /// Loss of the last step, if it is a number.
     pub loss: Option<f32>,
     /// Part of the test set that was classified correctly after the last epoch, 0 to 1.
@@ -188,7 +188,7 @@ pub mod tests {
             step: 9,
             steps: None,
             steps_per_second: Some(0.5),
-            images_per_second: None,
+            samples_per_second: None,
             loss: Some(0.1),
             test_accuracy: None,
             devices: vec![DeviceStatus {

@@ -82,7 +82,7 @@ impl Monitor {
             step: progress.step,
             steps: about.steps,
             steps_per_second: rate.map(|(steps, _)| steps),
-            images_per_second: rate.map(|(_, images)| images),
+            samples_per_second: rate.map(|(_, images)| images),
             loss: progress.loss,
             test_accuracy: progress.test_accuracy,
             devices,

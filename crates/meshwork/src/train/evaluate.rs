@@ -1,11 +1,11 @@
 //! Going through a test set.
 
-use super::{TrainError, hits, loss};
 use super::trainer::{inputs, labels};
+use super::{TrainError, hits, loss};
+use crate::Tensor;
 use crate::mesh::Mesh;
 use crate::nn::Layer;
 use crate::tensor::no_grad;
-use crate::Tensor;
 use meshwork_data::{Dataset, Loader, LoaderOptions};
 use std::collections::VecDeque;
 use std::sync::Arc;
