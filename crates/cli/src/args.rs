@@ -22,6 +22,8 @@ pub struct Cli {
 pub enum Command {
     /// Train a model
     Train(Box<TrainArgs>),
+    /// Write text with a language model that was trained
+    Generate(GenerateArgs),
     /// Show the program of one training step: kernels, shapes, FLOPs, bytes, memory
     Explain(ExplainArgs),
     /// Measure how fast this machine runs, beside what it can do at most
@@ -166,6 +168,35 @@ pub struct TrainArgs {
     /// Read settings from a file; flags win
     #[arg(long, value_name = "FILE.toml", value_parser = path, help_heading = "Files")]
     pub config: Option<PathBuf>,
+}
+
+/// Flags of `generate`.
+#[derive(Args, Debug)]
+pub struct GenerateArgs {
+    /// Folder that a training of gpt or llama was saved to
+    #[arg(long, value_name = "DIR", value_parser = path)]
+    pub checkpoint: PathBuf,
+    /// What the text begins with
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub prompt: String,
+    /// Tokens to write, unless the text ends before
+    #[arg(long, value_name = "N", value_parser = count, default_value = "256")]
+    pub tokens: u64,
+    /// Below 1 likely tokens become likelier; at 0 the likeliest is always taken
+    #[arg(long, value_name = "X", value_parser = not_negative, default_value = "0.8")]
+    pub temperature: f64,
+    /// Choose between so many of the likeliest tokens only
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub top_k: Option<u64>,
+    /// Choose between the likeliest tokens only that together have this probability
+    #[arg(long, value_name = "X", value_parser = probability)]
+    pub top_p: Option<f64>,
+    /// Another seed, another text
+    #[arg(long, value_name = "N", value_parser = whole, default_value = "0")]
+    pub seed: u64,
+    /// Threads; the text does not depend on them [default: all cores]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub threads: Option<u64>,
 }
 
 /// Flags of `explain`.

@@ -6,6 +6,7 @@ mod config;
 mod devices;
 mod explain;
 mod failure;
+mod generate;
 mod interrupt;
 mod language;
 mod large_batch;
@@ -58,6 +59,7 @@ fn run(argv: &[String]) -> Result<ExitCode, Failure> {
     let cli = Cli::from_arg_matches(&matches).map_err(|e| Failure::Mistake(mistakes::in_words(&e, argv)))?;
     match cli.command {
         Command::Train(args) => train::run(args, &argv[2..]),
+        Command::Generate(args) => generate::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Explain(args) => explain::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Bench(args) => bench::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Trace(args) => timeline::run(&args).map(|()| ExitCode::SUCCESS),

@@ -62,6 +62,7 @@ impl Samples {
             tokenizer,
             length: usize::try_from(language.sizes.context).unwrap_or(usize::MAX),
             validation: language.validation,
+            built_in: meshwork_corpus::documents(),
             cache: given.language.token_cache.clone(),
             ..TextSource::default()
         };

@@ -132,6 +132,11 @@ pub fn part(text: &str) -> Result<f64, String> {
     number(text, |x| (0.0..1.0).contains(&x), "a number of at least 0 and below 1, such as 0.9")
 }
 
+/// A number above 0, up to 1.
+pub fn probability(text: &str) -> Result<f64, String> {
+    number(text, |x| x > 0.0 && x <= 1.0, "a number above 0, up to 1, such as 0.9")
+}
+
 /// Seconds that it makes sense to wait.
 pub fn interval(text: &str) -> Result<f64, String> {
     number(text, |x| (0.05..=3600.0).contains(&x), "a number of seconds from 0.05 to 3600")

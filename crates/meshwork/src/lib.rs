@@ -4,6 +4,7 @@
 extern crate self as meshwork;
 
 pub mod checkpoint;
+pub mod generate;
 mod inspect;
 pub mod mesh;
 pub mod monitor;

@@ -1,0 +1,68 @@
+//! `meshwork generate`: text from a trained language model.
+
+use crate::args::{GenerateArgs, TrainArgs};
+use crate::failure::Failure;
+use crate::samples::{load_tokenizer, saved_tokenizer};
+use crate::settings::Settings;
+use meshwork::Device;
+use meshwork::checkpoint::Folder;
+use meshwork::generate::{Generator, Sampling};
+use meshwork::nn::Transformer;
+use std::io::Write;
+
+/// Writes what follows a prompt, as it comes.
+pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
+    if let Some(threads) = args.threads {
+        let threads = usize::try_from(threads).unwrap_or(usize::MAX);
+        meshwork::set_num_threads(threads).map_err(|e| Failure::Mistake(format!("--threads: {e}")))?;
+    }
+    let checkpoint = Folder::new(&args.checkpoint).load().map_err(|e| match Failure::from(e) {
+        Failure::Mistake(text) => Failure::Mistake(format!("--checkpoint: {text}")),
+        other => other,
+    })?;
+    let state = checkpoint.state();
+    let (settings, _) = Settings::resumed(&state.settings, &TrainArgs::default(), &[])?;
+    let Some(language) = &settings.language else {
+        return Err(Failure::Mistake(format!(
+            "--checkpoint: {} is of {}, which writes no text; train gpt or llama",
+            args.checkpoint.display(),
+            state.model
+        )));
+    };
+    let tokenizer = load_tokenizer(&saved_tokenizer(checkpoint.folder()))?;
+    let built_in = language.sizes.model(settings.model, tokenizer.vocabulary())?;
+    let config = built_in.transformer().expect("a language model is a transformer");
+    let model = Transformer::new(*config);
+    checkpoint.load_model(&model)?;
+    Device::cpus().map_err(Failure::mistake)?;
+
+    let mut prompt = tokenizer.encode(&args.prompt).map_err(|e| Failure::Mistake(format!("--prompt: {e}")))?;
+    if prompt.is_empty() {
+        let beginning = tokenizer.end_of_text().ok_or_else(|| {
+            Failure::mistake("--prompt: this model knows no beginning of a text; say at least one character")
+        })?;
+        prompt.push(beginning);
+    }
+    let sampling = Sampling {
+        temperature: args.temperature,
+        top_k: args.top_k.map(|k| usize::try_from(k).unwrap_or(usize::MAX)),
+        top_p: args.top_p,
+        seed: args.seed,
+    };
+    let mut text = tokenizer.stream();
+    let write = |text: &str| {
+        let mut out = std::io::stdout().lock();
+        // That nobody reads any more is a reason to end.
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
+    };
+    write(&args.prompt);
+    let length = usize::try_from(args.tokens).unwrap_or(usize::MAX);
+    for token in Generator::new(&model, &prompt, sampling).take(length) {
+        if Some(token) == tokenizer.end_of_text() || !write(&text.push(token)) {
+            break;
+        }
+    }
+    write(&text.finish());
+    write("\n");
+    Ok(())
+}
