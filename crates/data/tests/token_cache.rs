@@ -168,8 +168,9 @@ fn a_cache_that_cannot_be_written_is_an_error() {
     let case = Case::new("a text of some words");
     let path = write(&case.folder, "file", b"").join("tokens");
     let message = open_text(&TextSource { cache: Some(path.clone()), ..case.source.clone() }).unwrap_err().to_string();
-    let start = format!("{}: ", path.display());
-    assert!(message.contains(&start), "{message}");
+    let start = format!("cannot write the cache of tokens {}: ", path.display());
+    assert!(message.starts_with(&start), "{message}");
+    assert!(message.ends_with("; name another path for the cache, or go without"), "{message}");
 }
 
 #[test]
