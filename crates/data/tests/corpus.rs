@@ -152,11 +152,10 @@ fn text_that_cannot_be_read_says_why() {
     assert_eq!(
         message(&folder),
         format!(
-            "the folder {} holds no text (left out: cut.gz (not UTF-8 at byte 1), empty (empty), latin (not UTF-8 at \
+            "the folder {} holds no text (left out: cut.gz (binary), empty (empty), latin (not UTF-8 at \
              byte 4)); name another one",
             folder.path().display()
         )
-        .replace("cut.gz (not UTF-8 at byte 1)", "cut.gz (binary)")
     );
     let bare = TempDir::new().unwrap();
     assert_eq!(message(&bare), format!("the folder {} holds no text; name another one", bare.path().display()));
