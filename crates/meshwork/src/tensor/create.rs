@@ -100,7 +100,7 @@ pub fn arange(n: usize, dtype: DType) -> Tensor {
 }
 
 /// As [`arange`], computed wherever it is needed.
-fn counted(n: usize, dtype: DType) -> Tensor {
+pub(crate) fn counted(n: usize, dtype: DType) -> Tensor {
     Tensor::record(Iota::new([n], 0, dtype), &[])
 }
 

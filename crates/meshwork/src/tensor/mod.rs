@@ -15,6 +15,7 @@ mod read;
 mod still;
 
 pub use convert::Element;
+pub(crate) use create::counted;
 pub use create::{arange, eye, full, linspace, one_hot, ones, zeros};
 pub use device::{
     default_device, record_event, set_cpu_devices, set_cpu_groups, synchronize, synchronize_device, with_default_device,

@@ -2,7 +2,7 @@
 
 use super::TransformerConfig;
 use crate::DType;
-use crate::tensor::{Tensor, arange, where_, zeros};
+use crate::tensor::{Tensor, counted, where_, zeros};
 
 /// Keys and values of all layers, so that a token is computed once, whatever comes after it.
 ///
@@ -55,7 +55,7 @@ impl KvCache {
         let (length, context) = (self.length, self.context);
         assert!(count <= self.room(), "{count} tokens after {length} are more than the context of {context}");
         self.length += count;
-        arange(count, DType::I64) + length as i64
+        counted(count, DType::I64) + length as i64
     }
 }
 
@@ -73,7 +73,7 @@ impl LayerCache {
 #[track_caller]
 fn written(all: &Tensor, new: &Tensor, positions: &Tensor) -> Tensor {
     let (room, count) = (all.size(2), new.size(2));
-    let index = arange(room, DType::I64);
+    let index = counted(room, DType::I64);
     let first = positions.narrow(0, 0, 1);
     if count == 1 {
         let here = index.eq(&first).unsqueeze(-1);

@@ -28,7 +28,7 @@ use super::layer::layers;
 use super::{Dropout, Embedding, Init, Linear, Module, init};
 use crate::DType;
 use crate::mesh::{Placement, Rule};
-use crate::tensor::{Tensor, arange};
+use crate::tensor::{Tensor, counted};
 
 /// A language model: from tokens to the logits of the token after each of them.
 #[derive(Debug, Module)]
@@ -83,7 +83,7 @@ impl Transformer {
     pub fn forward(&self, tokens: &Tensor) -> Tensor {
         let (length, context) = (self.length_of(tokens), self.config.context);
         assert!(length <= context, "{length} tokens are more than the context of {context}");
-        self.logits(&self.features(tokens, &arange(length, DType::I64), None))
+        self.logits(&self.features(tokens, &counted(length, DType::I64), None))
     }
 
     /// Logits `[B, T, vocabulary]` of tokens `[B, T]` that follow those of a cache, which keeps them.

@@ -1,14 +1,14 @@
 //! Rotary positions (Su et al., 2021), with the pairs of features that Llama's weights have: i and i + D/2.
 
 use crate::DType;
-use crate::tensor::{Tensor, arange, concat};
+use crate::tensor::{Tensor, concat, counted};
 
 /// Turns the features of queries or keys `[B, H, T, D]` by the angles of their positions (i64 `[T]`): pair i of D/2 by
 /// position · theta^(−2i / D) radians. The angles are computed in f64.
 #[track_caller]
 pub fn rotary(x: &Tensor, positions: &Tensor, theta: f64) -> Tensor {
     let half = x.size(-1) / 2;
-    let frequency = (arange(half, DType::F64) * (-theta.ln() / half as f64)).exp();
+    let frequency = (counted(half, DType::F64) * (-theta.ln() / half as f64)).exp();
     let angle = positions.to_dtype(DType::F64).unsqueeze(-1) * &frequency;
     let [cos, sin] = [angle.cos(), angle.sin()].map(|turn| turn.to_dtype(x.dtype()));
     let (a, b) = (x.narrow(-1, 0, half), x.narrow(-1, half, half));

@@ -5,7 +5,7 @@ use super::rotary::rotary;
 use super::{Positions, TransformerConfig};
 use crate::DType;
 use crate::nn::{Dropout, Linear, Module, init};
-use crate::tensor::{Tensor, arange, where_};
+use crate::tensor::{Tensor, counted, where_};
 
 /// Causal self-attention (Vaswani et al., 2017), with heads of keys and values that several heads of queries share
 /// (Ainslie et al., 2023).
@@ -56,7 +56,7 @@ impl SelfAttention {
             None => (key, value),
         };
         // A token sees itself and those before it.
-        let seen = positions.unsqueeze(1).ge(arange(key.size(2), DType::I64));
+        let seen = positions.unsqueeze(1).ge(counted(key.size(2), DType::I64));
         let mixed = self.attend(&query, &key, &value, &seen);
         self.output.forward(&join_heads(&mixed))
     }
