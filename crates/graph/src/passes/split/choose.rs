@@ -99,7 +99,7 @@ impl Axis<'_> {
         let natural = self.carry_forward();
         let wishes = self.carry_backward(&natural);
         for &id in self.on {
-            self.decide(id, wishes[id.index()]);
+            self.decide(id, &wishes);
         }
     }
 
@@ -180,7 +180,8 @@ impl Axis<'_> {
         }
     }
 
-    fn decide(&mut self, id: NodeId, wish: Option<Placement>) {
+    fn decide(&mut self, id: NodeId, wishes: &[Option<Placement>]) {
+        let wish = wishes[id.index()];
         if matches!(self.graph.node(id).op, Op::Input(_)) || enters(self.graph, id) {
             return;
         }
@@ -193,7 +194,7 @@ impl Axis<'_> {
         }
         // Where both cost the same, what everyone shall have is computed by everyone: that takes fewer messages.
         let by_all = wish == Some(Placement::Replicated);
-        let price = |candidate: &Candidate| (self.price(id, candidate, wish), by_all && candidate.way != Way::Whole);
+        let price = |candidate: &Candidate| (self.price(id, candidate, wishes), by_all && candidate.way != Way::Whole);
         let best = self.candidates(id, wish).into_iter().min_by_key(price);
         let Candidate { way, output, operands } = best.expect("every node can be computed whole");
         let axis = self.axis;
@@ -255,9 +256,11 @@ impl Axis<'_> {
         candidates
     }
 
-    /// First by whether operands must move, then by the bytes that move.
-    fn price(&self, id: NodeId, candidate: &Candidate, wish: Option<Placement>) -> (bool, usize) {
+    /// First by whether operands must move, then by the bytes that move. An operand that is needed as it is wished for is
+    /// free: its way there was part of its own price.
+    fn price(&self, id: NodeId, candidate: &Candidate, wishes: &[Option<Placement>]) -> (bool, usize) {
         let node = self.graph.node(id);
+        let is_paid = |i: usize, x: NodeId| is_pointwise(node) && wishes[x.index()] == Some(candidate.operands[i]);
         let mut bytes = 0;
         for (i, x) in node.inputs.iter().enumerate() {
             bytes += match self.source(*x) {
@@ -268,6 +271,7 @@ impl Axis<'_> {
                     debug_assert!(from.cut().is_some());
                     (self.size() - 1) * self.bytes(*x)
                 }
+                Source::At(_) if is_paid(i, *x) => 0,
                 Source::At(from) => self.way_between(*x, from, candidate.operands[i]),
             };
         }
@@ -276,10 +280,10 @@ impl Axis<'_> {
             Source::At(Placement::Sharded { .. }) if !is_pointwise(node) => {
                 candidate.operands[i] == Placement::Replicated
             }
-            Source::At(from) => self.way_between(*x, from, candidate.operands[i]) == 0,
+            Source::At(from) => is_paid(i, *x) || self.way_between(*x, from, candidate.operands[i]) == 0,
             Source::Anywhere | Source::Elsewhere => true,
         });
-        let onward = wish.map_or(0, |wish| self.way_between(id, candidate.output, wish));
+        let onward = wishes[id.index()].map_or(0, |wish| self.way_between(id, candidate.output, wish));
         (!unmoved, bytes + onward)
     }
 
