@@ -7,11 +7,11 @@ use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterio
 use meshwork_cpu::{Context, Level, Operand, Output, Par, kernel};
 use meshwork_graph::canonical::Blocking;
 use meshwork_graph::ops::{
-    AvgPool, AvgPoolInput, BinaryOp, Conv, ConvGeometry, ConvInput, ConvWeight, Dot, Element, Fused, Reduce, ReduceOp,
-    Spatial, UnaryOp, Window, Windows,
+    Attention, AttentionMask, AttentionResult, AvgPool, AvgPoolInput, BinaryOp, Conv, ConvGeometry, ConvInput,
+    ConvWeight, Dot, Element, Fused, Reduce, ReduceOp, Spatial, UnaryOp, Window, Windows,
 };
 use meshwork_graph::program::Target;
-use meshwork_graph::{DType, Dims, Layout, Op, Shape, Type};
+use meshwork_graph::{DType, Dims, Layout, Op, Operation, Shape, Type};
 use std::time::Duration;
 
 /// A kernel with memory for its operands, its result and its scratch.
@@ -19,14 +19,14 @@ struct Call {
     op: Op,
     layouts: Vec<Layout>,
     operands: Vec<Vec<f32>>,
-    shape: Shape,
-    out: Vec<f32>,
+    shapes: Vec<Shape>,
+    outs: Vec<Vec<f32>>,
     scratch: Vec<u64>,
 }
 
 impl Call {
     /// An operation on f32 operands of these shapes; `turned` ones lie in memory with their two dims exchanged.
-    fn new(op: impl Into<Op>, shapes: &[&[usize]], turned: &[bool], out: &[usize], threads: usize) -> Call {
+    fn new(op: impl Into<Op>, shapes: &[&[usize]], turned: &[bool], threads: usize) -> Call {
         let op = op.into();
         let layout = |(i, shape): (usize, &&[usize])| match turned.get(i) {
             Some(true) => Layout::contiguous(&Shape::new(&[shape[1], shape[0]])).permute(&[1, 0]),
@@ -35,12 +35,13 @@ impl Call {
         let layouts: Vec<Layout> = shapes.iter().enumerate().map(layout).collect();
         let types: Vec<Type> = shapes.iter().map(|shape| Type::new(DType::F32, *shape)).collect();
         let inputs: Vec<(&Type, &Layout)> = types.iter().zip(&layouts).collect();
-        let output = Type::new(DType::F32, out);
-        let bytes = kernel::CpuTarget { threads }.scratch(&op, &inputs, &output);
+        let outputs = op.results(&types.iter().collect::<Vec<_>>()).expect("operands that fit");
+        let bytes = kernel::CpuTarget { threads }.scratch(&op, &inputs, &outputs[0]);
         let numbers = |count: usize| (0..count).map(|i| (i % 7) as f32 - 3.0).collect::<Vec<f32>>();
         let operands = layouts.iter().map(|layout| numbers(layout.shape.numel())).collect();
-        let out = numbers(output.shape.numel());
-        Call { op, layouts, operands, shape: output.shape, out, scratch: vec![0; bytes.div_ceil(8) + 8] }
+        let outs = outputs.iter().map(|output| numbers(output.shape.numel())).collect();
+        let shapes = outputs.into_iter().map(|output| output.shape).collect();
+        Call { op, layouts, operands, shapes, outs, scratch: vec![0; bytes.div_ceil(8) + 8] }
     }
 
     fn run(&mut self, context: Context) {
@@ -52,8 +53,8 @@ impl Call {
             let start = self.scratch.as_mut_ptr();
             let start = start.add(start.align_offset(64)).cast::<u8>();
             let scratch = std::slice::from_raw_parts_mut(start, (self.scratch.len() - 8) * 8);
-            let output = Output::of(&mut self.out, &self.shape);
-            kernel::run(&self.op, &operands, [output].into_iter().collect(), scratch, context);
+            let outputs = self.outs.iter_mut().zip(&self.shapes).map(|(out, shape)| Output::of(out, shape)).collect();
+            kernel::run(&self.op, &operands, outputs, scratch, context);
         }
     }
 }
@@ -97,7 +98,7 @@ fn products(criterion: &mut Criterion) {
                 rhs_contract: dims(0),
                 blocking: Blocking::Features,
             };
-            let call = Call::new(op, &[&[m, k], &[k, n]], &turned, &[m, n], bench.threads());
+            let call = Call::new(op, &[&[m, k], &[k, n]], &turned, bench.threads());
             bench.call(&format!("{name} {m}x{n}x{k}"), call, Throughput::Elements((2 * m * n * k) as u64));
         }
     }
@@ -123,12 +124,12 @@ fn convolutions(criterion: &mut Criterion) {
         let flops = 2 * y.iter().product::<usize>() * w[1..].iter().product::<usize>();
         let amount = Throughput::Elements(flops as u64);
         let threads = bench.threads();
-        let forward = Call::new(Conv::new(geometry.clone()), &[&x, &w], &[], &y, threads);
+        let forward = Call::new(Conv::new(geometry.clone()), &[&x, &w], &[], threads);
         bench.call(&format!("{name} forward"), forward, amount.clone());
         let input = ConvInput::new(geometry.clone(), Spatial::from_slice(&x[2..]));
-        bench.call(&format!("{name} input"), Call::new(input, &[&y, &w], &[], &x, threads), amount.clone());
+        bench.call(&format!("{name} input"), Call::new(input, &[&y, &w], &[], threads), amount.clone());
         let weight = ConvWeight::new(geometry, Spatial::from_slice(&w[2..]));
-        bench.call(&format!("{name} weight"), Call::new(weight, &[&x, &y], &[], &w, threads), amount);
+        bench.call(&format!("{name} weight"), Call::new(weight, &[&x, &y], &[], threads), amount);
     }
 }
 
@@ -140,10 +141,10 @@ fn pools(criterion: &mut Criterion) {
         let (x, y) = ([n, c, h, w], [n, c, h / 2, w / 2]);
         let amount = Throughput::Bytes(4 * (x.iter().product::<usize>() + y.iter().product::<usize>()) as u64);
         let threads = bench.threads();
-        let forward = Call::new(pool.clone(), &[&x], &[], &y, threads);
+        let forward = Call::new(pool.clone(), &[&x], &[], threads);
         bench.call(&format!("avg {h}x{w}"), forward, amount.clone());
         let gradient = AvgPoolInput { pool: pool.clone(), size: Spatial::from_slice(&[h, w]) };
-        bench.call(&format!("avg gradient {h}x{w}"), Call::new(gradient, &[&y], &[], &x, threads), amount);
+        bench.call(&format!("avg gradient {h}x{w}"), Call::new(gradient, &[&y], &[], threads), amount);
     }
 }
 
@@ -151,7 +152,7 @@ fn regions(criterion: &mut Criterion) {
     let mut bench = Bench::new(criterion, "elementwise");
     let region = |op: Element, inputs: usize, shape: &[usize], threads: usize| {
         let fused = Fused::single(op, Shape::new(shape), &vec![DType::F32; inputs], DType::F32);
-        Call::new(fused, &vec![shape; inputs], &[], shape, threads)
+        Call::new(fused, &vec![shape; inputs], &[], threads)
     };
     for n in [12_288, 32 << 20] {
         for (name, op, inputs) in [
@@ -178,13 +179,35 @@ fn reductions(criterion: &mut Criterion) {
     ];
     for op in [ReduceOp::Sum, ReduceOp::Max] {
         for (shape, dims) in cases {
-            let kept: Vec<usize> = (0..shape.len()).filter(|d| !dims.contains(d)).map(|d| shape[d]).collect();
-            let call = Call::new(Reduce::new(op, dims), &[shape], &[], &kept, bench.threads());
+            let call = Call::new(Reduce::new(op, dims), &[shape], &[], bench.threads());
             let bytes = Throughput::Bytes(4 * shape.iter().product::<usize>() as u64);
             bench.call(&format!("{op:?} {shape:?} over {dims:?}"), call, bytes);
         }
     }
 }
 
-criterion_group!(kernels, products, convolutions, pools, regions, reductions);
+/// Attention: samples, length, heads, features of a head.
+const ATTENTIONS: [[usize; 4]; 4] = [[16, 128, 8, 32], [16, 128, 8, 64], [2, 1024, 8, 64], [1, 1024, 8, 128]];
+
+fn attentions(criterion: &mut Criterion) {
+    let mut bench = Bench::new(criterion, "attention");
+    use AttentionResult::{Key, Normalizer, Output, Query, Value};
+    for [b, t, h, d] in ATTENTIONS {
+        let (rows, numbers) = ([b, t, h, d], [b, t, h]);
+        let passes: [(&str, &[AttentionResult]); 2] =
+            [("forward", &[Output, Normalizer]), ("backward", &[Query, Key, Value])];
+        for (name, results) in passes {
+            let attention = Attention::new((d as f64).powf(-0.5), AttentionMask::causal(t, t));
+            let op = Attention { results: results.iter().copied().collect(), ..attention };
+            let all: [&[usize]; 6] = [&rows, &rows, &rows, &numbers, &rows, &numbers];
+            let shapes = &all[..op.inputs().len()];
+            let types: Vec<Type> = shapes.iter().map(|shape| Type::new(DType::F32, *shape)).collect();
+            let flops = op.flops(&types.iter().collect::<Vec<_>>(), &types[0]);
+            let call = Call::new(op, shapes, &[], bench.threads());
+            bench.call(&format!("{name} {b}x{t}x{h}x{d}"), call, Throughput::Elements(flops));
+        }
+    }
+}
+
+criterion_group!(kernels, attentions, products, convolutions, pools, regions, reductions);
 criterion_main!(kernels);

@@ -1,16 +1,16 @@
-//! Speed of matrix products, convolutions and pools, in GFLOP/s and against the processor's peak as a chain of multiply-adds finds it.
+//! Speed of matrix products, attention, convolutions and pools, in GFLOP/s and against the processor's peak as a chain of multiply-adds finds it.
 //!
-//! `cargo run --release -p meshwork-cpu --example kernel_speed [threads] [dot|price|conv|pool] [filter]`
+//! `cargo run --release -p meshwork-cpu --example kernel_speed [threads] [dot|price|attention|conv|pool] [filter]`
 //!
 //! The filter is a part of a product's or convolution's name, as in `1024×1024×` or `LeNet 2 forward`.
 
-use meshwork_cpu::{Context, Level, Operand, Output, Par, conv, dot, pool};
+use meshwork_cpu::{Context, Level, Operand, Output, Par, attention, conv, dot, pool};
 use meshwork_graph::canonical::Blocking;
 use meshwork_graph::ops::{
-    AvgPool, AvgPoolInput, Conv, ConvGeometry, ConvInput, ConvWeight, Dot, MaxPool, MaxPoolInput, Spatial, Window,
-    Windows,
+    Attention, AttentionMask, AttentionResult, AvgPool, AvgPoolInput, Conv, ConvGeometry, ConvInput, ConvWeight, Dot,
+    MaxPool, MaxPoolInput, Spatial, Window, Windows,
 };
-use meshwork_graph::{DType, Dims, Layout, Shape};
+use meshwork_graph::{DType, Dims, Layout, Op, Operation, Shape, Type};
 use std::time::Instant;
 
 #[repr(C, align(64))]
@@ -269,6 +269,48 @@ fn convolutions(filter: &str, context: Context, peak: f64) {
     }
 }
 
+/// Attention: samples, length, heads, features of a head.
+const ATTENTIONS: [[usize; 4]; 5] =
+    [[16, 128, 8, 32], [16, 128, 8, 64], [2, 1024, 8, 64], [1, 1024, 8, 128], [1, 1024, 1, 64]];
+
+/// Forward and backward passes of causal attention, all results together; only pairs that are seen count.
+fn attentions(filter: &str, context: Context, peak: f64) {
+    use AttentionResult::{Key, Normalizer, Output as Mean, Query, Value};
+    for [b, t, h, d] in ATTENTIONS {
+        let name = format!("{b}×{t}×{h}×{d}");
+        let wanted = |what: &str| format!("{name} {what}").contains(filter);
+        if !["forward", "backward"].into_iter().any(wanted) {
+            continue;
+        }
+        print!("{name}: ");
+        let passes: [(&str, &[AttentionResult]); 2] =
+            [("forward", &[Mean, Normalizer]), ("backward", &[Query, Key, Value])];
+        for (what, results) in passes.into_iter().filter(|(what, _)| wanted(what)) {
+            let attention = Attention::new((d as f64).powf(-0.5), AttentionMask::causal(t, t));
+            let op = Attention { results: results.iter().copied().collect(), ..attention };
+            // Normalizers and deltas have a number for each row.
+            let shapes =
+                op.inputs().into_iter().zip([4, 4, 4, 3, 4, 3]).map(|(_, rank)| Shape::new(&[b, t, h, d][..rank]));
+            let types: Vec<Type> = shapes.map(|shape| Type { dtype: DType::F32, shape }).collect();
+            let refs: Vec<&Type> = types.iter().collect();
+            let flops = op.flops(&refs, &types[0]) as f64;
+            let layouts: Vec<Layout> = types.iter().map(|ty| Layout::contiguous(&ty.shape)).collect();
+            let data: Vec<Vec<f32>> = types.iter().map(|ty| vec![0.5; ty.shape.numel()]).collect();
+            let inputs: Vec<Operand> = data.iter().zip(&layouts).map(|(x, layout)| Operand::of(x, layout)).collect();
+            let outputs = Op::from(op.clone()).results(&refs).expect("operands that fit");
+            let mut outs: Vec<Vec<f32>> = outputs.iter().map(|ty| vec![0.0; ty.shape.numel()]).collect();
+            let bytes = attention::scratch(&op, DType::F32, &layouts.iter().collect::<Vec<_>>(), context.par.threads());
+            let time = timed(bytes, |scratch| {
+                let outs = outs.iter_mut().zip(&outputs).map(|(out, ty)| Output::of(out, &ty.shape)).collect();
+                attention::run(&op, &inputs, outs, scratch, context);
+            });
+            let speed = flops / time * 1e-9;
+            print!("{what} {speed:.0} ({:.0} %, {:.2} ms)   ", speed / peak * 100.0, time * 1e3);
+        }
+        println!();
+    }
+}
+
 fn pools(context: Context) {
     for size in [[256, 20, 26, 26], [256, 50, 9, 9]] {
         let (x, y) = (Shape::new(&size), Shape::new(&[size[0], size[1], size[2] / 2, size[3] / 2]));
@@ -320,6 +362,9 @@ fn main() {
     }
     if which.as_deref() == Some("price") {
         price(&filter, context);
+    }
+    if wanted("attention") {
+        attentions(&filter, context, peak);
     }
     if wanted("conv") {
         convolutions(&filter, context, peak);

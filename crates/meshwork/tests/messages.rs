@@ -1,7 +1,8 @@
 //! Mistakes in model code panic at the line of the call, with both sides in the message.
 
 use meshwork::tensor::{
-    ConvOptions, ConvTransposeOptions, CrossEntropy, Reduction, concat, mse_loss, stack, where_, zeros,
+    AttentionOptions, ConvOptions, ConvTransposeOptions, CrossEntropy, Reduction, concat, mse_loss, stack, where_,
+    zeros,
 };
 use meshwork::{DType, Tensor};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
@@ -101,6 +102,14 @@ fn mistakes_panic_at_the_callers_line() {
     refused(&["group_norm: f32[2, 3, 8, 8] cannot be cut into 2 groups"], || image.group_norm(2, None, None, 1e-5));
     refused(&["layer_norm over the last 3 dims of f32[2, 3]"], || a.layer_norm(3, None, None, 1e-5));
     refused(&["f32[4] is not one number for each channel of f32[2, 3, 8, 8]"], || image.batch_norm(&f32s(&[3]), &f32s(&[3]), Some(&f32s(&[4])), None, 1e-5));
+
+    let (heads, none) = (f32s(&[2, 4, 5, 8]), AttentionOptions::default);
+    refused(&["query f32[2, 3], key f32[2, 4, 5, 8]", "need 4 dims [batch, heads, positions, features]"], || a.scaled_dot_product_attention(&heads, &heads, none()));
+    refused(&["query f32[2, 4, 5, 8] and key f32[2, 4, 5, 7]: batch and features"], || heads.scaled_dot_product_attention(&f32s(&[2, 4, 5, 7]), &heads, none()));
+    refused(&["key f32[2, 4, 5, 8] and value f32[2, 4, 6, 8]: batch, heads and positions"], || heads.scaled_dot_product_attention(&heads, &f32s(&[2, 4, 6, 8]), none()));
+    refused(&["4 heads of query f32[2, 4, 5, 8] are no multiple of the 3 heads of key f32[2, 3, 5, 8]"], || heads.scaled_dot_product_attention(&f32s(&[2, 3, 5, 8]), &f32s(&[2, 3, 5, 8]), none()));
+    refused(&["must have one floating-point dtype", "f64[2, 4, 5, 8]"], || heads.scaled_dot_product_attention(&heads, &zeros(&[2, 4, 5, 8], DType::F64), none()));
+    refused(&["lengths i64[2, 3] for query f32[2, 4, 5, 8]: one i64 for each sample"], || heads.scaled_dot_product_attention(&heads, &heads, AttentionOptions { lengths: Some(&ints), ..none() }));
 
     refused(&["cross_entropy: targets i64[2, 3] do not fit scores f32[2, 3]"], || a.cross_entropy(&ints));
     refused(&["label smoothing is in 0..=1, not 2"], || CrossEntropy { label_smoothing: 2.0, ..CrossEntropy::default() }.loss(&a, &ints));

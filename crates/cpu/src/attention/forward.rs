@@ -4,7 +4,7 @@ use super::BLOCK;
 use super::call::{Call, Line};
 use super::plan::{Rooms, Task};
 use super::rows::Matrix;
-use super::softmax::{Number, Online, UNIT, scale_rows, soften_block};
+use super::softmax::{Number, Online, finish, scale_rows, soften_block};
 use super::tile::Panels;
 use crate::gemm::{Element, Real};
 use meshwork_graph::ops::AttentionResult;
@@ -40,7 +40,6 @@ unsafe fn line_of<S: Element<Real: Number>>(
     rooms: &Rooms<S::Real>,
 ) {
     let level = call.context.level;
-    let (zero, one) = (S::Real::ZERO, S::Real::ONE);
     let mut online = Online::new();
     let sums = Panels { first: rooms.result, rows: line.len(), columns: call.plan.sizes.width };
     for first in (0..line.unit.keys).step_by(BLOCK) {
@@ -53,7 +52,7 @@ unsafe fn line_of<S: Element<Real: Number>>(
             soften_block(level, line.width, scores, line.mask(first, count).as_ref(), &mut online);
             let Some(values) = values else { continue };
             let factors = &online.factor[..line.len()];
-            if first > 0 && factors.iter().any(|factor| *factor != one) {
+            if first > 0 && factors.iter().any(|factor| *factor != S::Real::ONE) {
                 sums.parts(&call.kernels).for_each(|(_, own, rows)| scale_rows(level, rows, own, factors));
             }
             call.sum_over_keys(line, rooms.scores, values.from(first), count, rooms, (sums, first > 0));
@@ -61,20 +60,14 @@ unsafe fn line_of<S: Element<Real: Number>>(
     }
     // SAFETY: the caller's promise.
     unsafe {
-        let normalizer = |i: usize| {
-            let (highest, sum) = (online.highest[i], online.sum[i]);
-            if sum == zero { S::Real::LEAST } else { highest + sum.log() }
-        };
-        call.store_normalizers(task, line, &std::array::from_fn(normalizer));
+        let [normalizers, shares] = finish(level, &online);
+        call.store_normalizers(task, line, &normalizers);
         if values.is_some() {
             if line.unit.keys == 0 {
-                sums.parts(&call.kernels).for_each(|(_, _, rows)| rows.fill(zero));
+                sums.parts(&call.kernels).for_each(|(_, _, rows)| rows.fill(S::Real::ZERO));
             }
-            let share = |sum: S::Real| if sum == zero { zero } else { one / sum };
-            let factors = online.sum.map(share);
-            debug_assert!(line.len() <= UNIT);
             let at = [task.sample, line.unit.queries.start, line.head];
-            call.store(AttentionResult::Output, at, sums, &factors[..line.len()]);
+            call.store(AttentionResult::Output, at, sums, &shares[..line.len()]);
         }
     }
 }

@@ -85,18 +85,27 @@ fn finite<R: Number>(x: R) -> R {
     if x == R::LEAST { R::ZERO } else { x }
 }
 
-/// Replaces scores by their exponentials less the highest score, and counts them in. `seen` says of how many of the rows
-/// each column counts.
+/// Replaces what does not count in a tile: `seen` says of how many of the rows each column counts.
+#[inline(always)]
+fn hide<R: Number, const W: usize>(tile: &mut [R], seen: &Each<i32>, value: R) {
+    let first = seen[..W].iter().copied().min().unwrap_or(0);
+    for (i, row) in (0..).zip(tile.as_chunks_mut::<W>().0).skip(first as usize) {
+        // Into a copy, for what is stored in any case is chosen without branches.
+        let mut new = [value; W];
+        for c in 0..W {
+            new[c] = if i < seen[c] { row[c] } else { value };
+        }
+        *row = new;
+    }
+}
+
+/// Replaces scores by their exponentials less the highest score, and counts them in.
 #[inline(always)]
 fn soften<R: Number, const W: usize>(scores: &mut [R], seen: Option<&Each<i32>>, online: &mut Online<R>) {
-    let rows = scores.as_chunks_mut::<W>().0;
     if let Some(seen) = seen {
-        for (i, row) in (0i32..).zip(rows.iter_mut()) {
-            for c in 0..W {
-                row[c] = if i < seen[c] { row[c] } else { R::LEAST };
-            }
-        }
+        hide::<R, W>(scores, seen, R::LEAST);
     }
+    let rows = scores.as_chunks_mut::<W>().0;
     let mut highest: [R; W] = online.highest[..W].try_into().expect("W columns");
     for row in rows.iter() {
         for c in 0..W {
@@ -121,6 +130,23 @@ fn soften<R: Number, const W: usize>(scores: &mut [R], seen: Option<&Each<i32>>,
     }
 }
 
+/// Replaces scores by weights, given the normalizers.
+#[inline(always)]
+fn weigh<R: Number, const W: usize>(scores: &mut [R], seen: Option<&Each<i32>>, normalizer: &Each<R>) {
+    if let Some(seen) = seen {
+        hide::<R, W>(scores, seen, R::LEAST);
+    }
+    let mut taken = [R::ZERO; W];
+    for c in 0..W {
+        taken[c] = finite(normalizer[c]);
+    }
+    for row in scores.as_chunks_mut::<W>().0 {
+        for c in 0..W {
+            row[c] = (row[c] - taken[c]).exp();
+        }
+    }
+}
+
 /// Replaces scores by weights, given the normalizers, and `products` by the gradients by the scores, given what the
 /// normalization takes from them.
 #[inline(always)]
@@ -131,41 +157,31 @@ fn slope<R: Number, const W: usize>(
     [normalizer, delta]: [&Each<R>; 2],
 ) {
     weigh::<R, W>(scores, seen, normalizer);
-    let (rows, products) = (scores.as_chunks::<W>().0, products.as_chunks_mut::<W>().0);
-    for ((i, row), products) in (0i32..).zip(rows).zip(products) {
+    for (row, products) in scores.as_chunks::<W>().0.iter().zip(products.as_chunks_mut::<W>().0) {
         for c in 0..W {
-            let slope = row[c] * (products[c] - delta[c]);
-            let counts = seen.is_none_or(|seen| i < seen[c]);
-            products[c] = if counts { slope } else { R::ZERO };
+            products[c] = row[c] * (products[c] - delta[c]);
         }
+    }
+    if let Some(seen) = seen {
+        hide::<R, W>(products, seen, R::ZERO);
     }
 }
 
-/// Replaces scores by weights, given the normalizers.
+multiversion! {
+    /// The normalizers of queries whose keys are all counted in, and what their sums of values are multiplied by.
+    pub fn finish<R: Number>(online: &Online<R>) -> [Each<R>; 2] = finish_of;
+}
+
 #[inline(always)]
-fn weigh<R: Number, const W: usize>(scores: &mut [R], seen: Option<&Each<i32>>, normalizer: &Each<R>) {
-    let mut taken = [R::ZERO; W];
-    for c in 0..W {
-        taken[c] = finite(normalizer[c]);
+fn finish_of<R: Number>(online: &Online<R>) -> [Each<R>; 2] {
+    let (mut normalizer, mut share) = ([R::LEAST; UNIT], [R::ZERO; UNIT]);
+    for c in 0..UNIT {
+        let (highest, sum) = (online.highest[c], online.sum[c]);
+        let (logarithm, inverse) = (highest + sum.log(), R::ONE / sum);
+        normalizer[c] = if sum == R::ZERO { R::LEAST } else { logarithm };
+        share[c] = if sum == R::ZERO { R::ZERO } else { inverse };
     }
-    let rows = scores.as_chunks_mut::<W>().0;
-    match seen {
-        None => {
-            for row in rows {
-                for c in 0..W {
-                    row[c] = (row[c] - taken[c]).exp();
-                }
-            }
-        }
-        Some(seen) => {
-            for (i, row) in (0i32..).zip(rows) {
-                for c in 0..W {
-                    let x = if i < seen[c] { row[c] } else { R::LEAST };
-                    row[c] = (x - taken[c]).exp();
-                }
-            }
-        }
-    }
+    [normalizer, share]
 }
 
 macro_rules! widths {

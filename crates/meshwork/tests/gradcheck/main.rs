@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod attention;
 mod check;
 mod elementwise;
 mod index;

@@ -64,7 +64,7 @@ impl Composer<'_> {
     }
 
     /// The transpose of [`of_keys`](Self::of_keys): heads of a group are added.
-    fn to_keys(&mut self, x: NodeId) -> NodeId {
+    fn by_keys(&mut self, x: NodeId) -> NodeId {
         let [batch, heads, keys, width] = self.g.ty(x).shape[..] else { unreachable!("four dims") };
         let groups = self.size(Index::KeyHeads);
         let x = self.g.reshape(x, [batch, groups, heads / groups.max(1), keys, width].into());
@@ -189,7 +189,7 @@ impl Composer<'_> {
         }
         let turned = |(name, gradient): (AttentionInput, NodeId)| match name {
             Query | Gradient => (name, self.g.permute(gradient, &[0, 2, 1, 3])),
-            Key | Value => (name, self.to_keys(gradient)),
+            Key | Value => (name, self.by_keys(gradient)),
             _ => (name, gradient),
         };
         found.into_iter().map(turned).collect()

@@ -2,6 +2,7 @@
 
 mod activation;
 mod arithmetic;
+mod attention;
 mod conv;
 mod index;
 mod loss;
@@ -13,6 +14,7 @@ mod reduce;
 mod shape;
 
 pub use arithmetic::{Operand, where_};
+pub use attention::AttentionOptions;
 pub use conv::{ConvOptions, ConvTransposeOptions, PerDim};
 pub use loss::{CrossEntropy, Reduction, bce_with_logits, mse_loss, nll_loss};
 pub use norm::BatchStatistics;

@@ -111,6 +111,38 @@ fn products() -> Vec<Case> {
     ]
 }
 
+/// All results of attention: samples, queries, keys, query heads, key heads, features of keys, of values.
+fn attentions([b, t, s, h, g, d, e]: [usize; 7], mask: AttentionMask) -> Vec<Case> {
+    let op = Attention::new(0.4, mask);
+    let all = |input| match input {
+        AttentionInput::Query => randoms(&[b, t, h, d]),
+        AttentionInput::Key => randoms(&[b, s, g, d]),
+        AttentionInput::Value => randoms(&[b, s, g, e]),
+        AttentionInput::Gradient => randoms(&[b, t, h, e]),
+        AttentionInput::Normalizer => randoms(&[b, t, h]) * 0.1 + 4.0,
+        AttentionInput::Delta => randoms(&[b, t, h]),
+        AttentionInput::Lengths => indices(s / 2, &[b]) + Tensor::from_slice(&[s as i64 / 2], &[1]),
+    };
+    use AttentionResult::{Key, Normalizer, Output, Query, Value};
+    let of_result = |result| {
+        let op = op.with(result);
+        let inputs: Vec<Tensor> = op.inputs().into_iter().map(all).collect();
+        case(op, &inputs)
+    };
+    [Output, Normalizer, Query, Key, Value].map(of_result).into()
+}
+
+fn attention() -> Vec<Case> {
+    let part = AttentionMask { first_query: 30, first_key: 7, ..AttentionMask::causal(9, 9) };
+    let masks = [
+        ([2, 70, 66, 4, 2, 3, 4], AttentionMask::causal(70, 66)),
+        ([3, 34, 40, 3, 1, 4, 2], AttentionMask { padded: true, ..part }),
+    ];
+    let narrow = [[2, 40, 4, 6], [2, 70, 2, 6], [2, 70, 2, 5]].map(|shape| randoms(&shape).to_dtype(DType::BF16));
+    let narrow = case(Attention::new(0.5, AttentionMask::causal(40, 70)), &narrow);
+    masks.into_iter().flat_map(|(sizes, mask)| attentions(sizes, mask)).chain([narrow]).collect()
+}
+
 fn windows() -> Vec<Case> {
     let fixed = |kernel, stride, padding| Window::Fixed { kernel, stride, padding, dilation: 1, ceil: false };
     let ceil = Window::Fixed { kernel: 2, stride: 3, padding: 0, dilation: 2, ceil: true };
@@ -187,6 +219,7 @@ pub fn cases() -> Vec<Case> {
     ];
     cases.extend(reductions());
     cases.extend(products());
+    cases.extend(attention());
     cases.extend(windows());
     cases.extend(views());
     cases.extend(looked_up());
