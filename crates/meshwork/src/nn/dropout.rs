@@ -30,7 +30,12 @@ impl Dropout {
     /// The tensor with elements dropped, if in training.
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        if self.mode.is_training() && self.p > 0.0 { x.dropout(self.p, self.site.next_key()) } else { x.clone() }
+        if self.drops() { x.dropout(self.p, self.site.next_key()) } else { x.clone() }
+    }
+
+    /// Whether it does anything now.
+    pub(crate) fn drops(&self) -> bool {
+        self.mode.is_training() && self.p > 0.0
     }
 }
 

@@ -70,7 +70,7 @@ pub use site::RandomSite;
 pub(crate) use state::nearest;
 pub use state::{StateError, Wrong};
 pub use transformer::{
-    ActivationKind, Block, ConfigError, FeedForward, KvCache, LayerCache, Norm, NormKind, Positions, SelfAttention,
+    ActivationKind, Block, CacheOfLayer, ConfigError, FeedForward, KvCache, Norm, NormKind, Positions, SelfAttention,
     Transformer, TransformerConfig,
 };
 pub use visitor::{Leaf, Visitor};

@@ -256,11 +256,13 @@ impl Axis<'_> {
         candidates
     }
 
-    /// First by whether operands must move, then by the bytes that move. An operand that is needed as it is wished for is
-    /// free: its way there was part of its own price.
+    /// First by whether operands must move, then by the bytes that move. A part that is needed as it is wished for is free: its
+    /// way there was in its own price, and others may need it so, too.
     fn price(&self, id: NodeId, candidate: &Candidate, wishes: &[Option<Placement>]) -> (bool, usize) {
         let node = self.graph.node(id);
-        let is_paid = |i: usize, x: NodeId| is_pointwise(node) && wishes[x.index()] == Some(candidate.operands[i]);
+        let is_paid = |from: Placement, i: usize, x: NodeId| {
+            is_pointwise(node) && from.cut().is_some() && wishes[x.index()] == Some(candidate.operands[i])
+        };
         let mut bytes = 0;
         for (i, x) in node.inputs.iter().enumerate() {
             bytes += match self.source(*x) {
@@ -271,7 +273,7 @@ impl Axis<'_> {
                     debug_assert!(from.cut().is_some());
                     (self.size() - 1) * self.bytes(*x)
                 }
-                Source::At(_) if is_paid(i, *x) => 0,
+                Source::At(from) if is_paid(from, i, *x) => 0,
                 Source::At(from) => self.way_between(*x, from, candidate.operands[i]),
             };
         }
@@ -280,7 +282,7 @@ impl Axis<'_> {
             Source::At(Placement::Sharded { .. }) if !is_pointwise(node) => {
                 candidate.operands[i] == Placement::Replicated
             }
-            Source::At(from) => is_paid(i, *x) || self.way_between(*x, from, candidate.operands[i]) == 0,
+            Source::At(from) => is_paid(from, i, *x) || self.way_between(*x, from, candidate.operands[i]) == 0,
             Source::Anywhere | Source::Elsewhere => true,
         });
         let onward = wishes[id.index()].map_or(0, |wish| self.way_between(id, candidate.output, wish));

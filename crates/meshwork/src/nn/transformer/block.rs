@@ -1,6 +1,6 @@
 //! A block: attention, then a feed-forward layer, each on normalised features and added to what it was given.
 
-use super::cache::LayerCache;
+use super::cache::CacheOfLayer;
 use super::feed_forward::FeedForward;
 use super::self_attention::SelfAttention;
 use super::{NormKind, TransformerConfig};
@@ -39,7 +39,7 @@ impl Block {
 
     /// `[B, T, width]` to the same; see [`SelfAttention::forward`].
     #[track_caller]
-    pub fn forward(&self, x: &Tensor, positions: &Tensor, cache: Option<&mut LayerCache>) -> Tensor {
+    pub fn forward(&self, x: &Tensor, positions: &Tensor, cache: Option<CacheOfLayer<'_>>) -> Tensor {
         let mixed = self.attention.forward(&self.norm1.forward(x), positions, cache);
         let x = x + self.dropout1.forward(&mixed);
         let fed = self.feed_forward.forward(&self.norm2.forward(&x));

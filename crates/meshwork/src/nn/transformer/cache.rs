@@ -9,18 +9,25 @@ use crate::tensor::{Tensor, counted, where_, zeros};
 /// There is room for a whole context from the beginning, so that every step of a generation is the same program.
 #[derive(Debug)]
 pub struct KvCache {
-    pub(super) layers: Vec<LayerCache>,
+    layers: Vec<LayerCache>,
     context: usize,
     length: usize,
 }
 
 /// Keys and values of one layer.
 #[derive(Debug)]
-pub struct LayerCache {
+pub(super) struct LayerCache {
     /// `[B, G, context, D]`, zeros where no token has been yet.
     key: Tensor,
     /// As the keys.
     value: Tensor,
+}
+
+/// What a layer needs of a cache: its keys and values, and how many tokens there are with those that it is about to read.
+#[derive(Debug)]
+pub struct CacheOfLayer<'a> {
+    pub(super) layer: &'a mut LayerCache,
+    pub(super) length: usize,
 }
 
 impl KvCache {
@@ -44,6 +51,10 @@ impl KvCache {
     /// Tokens that there is room for.
     pub fn room(&self) -> usize {
         self.context - self.length
+    }
+
+    pub(super) fn of_layer(&mut self, layer: usize) -> CacheOfLayer<'_> {
+        CacheOfLayer { layer: &mut self.layers[layer], length: self.length }
     }
 
     /// The positions of the next `count` tokens, for which there is room then no longer: i64 `[count]`.

@@ -19,7 +19,7 @@ mod rotary;
 mod self_attention;
 
 pub use block::{Block, Norm};
-pub use cache::{KvCache, LayerCache};
+pub use cache::{CacheOfLayer, KvCache};
 pub use config::{ActivationKind, ConfigError, NormKind, Positions, TransformerConfig};
 pub use feed_forward::FeedForward;
 pub use self_attention::SelfAttention;
@@ -111,7 +111,7 @@ impl Transformer {
         }
         x = self.dropout.forward(&x);
         for (i, block) in self.blocks.iter().enumerate() {
-            x = block.forward(&x, positions, cache.as_deref_mut().map(|cache| &mut cache.layers[i]));
+            x = block.forward(&x, positions, cache.as_deref_mut().map(|cache| cache.of_layer(i)));
         }
         self.norm.forward(&x)
     }

@@ -1,11 +1,11 @@
 //! The part of a block in which tokens look at those before them.
 
-use super::cache::LayerCache;
+use super::cache::CacheOfLayer;
 use super::rotary::rotary;
 use super::{Positions, TransformerConfig};
 use crate::DType;
 use crate::nn::{Dropout, Linear, Module, init};
-use crate::tensor::{Tensor, counted, where_};
+use crate::tensor::{AttentionOptions, Tensor, counted, where_};
 
 /// Causal self-attention (Vaswani et al., 2017), with heads of keys and values that several heads of queries share
 /// (Ainslie et al., 2023).
@@ -47,27 +47,40 @@ impl SelfAttention {
     /// `[B, T, width]` to the same. `positions` (i64 `[T]`) say where the tokens are, for rotary positions; the keys and
     /// values of a cache come before those of `x`.
     #[track_caller]
-    pub fn forward(&self, x: &Tensor, positions: &Tensor, cache: Option<&mut LayerCache>) -> Tensor {
+    pub fn forward(&self, x: &Tensor, positions: &Tensor, cache: Option<CacheOfLayer<'_>>) -> Tensor {
         let query = self.turned(&split_heads(&self.query.forward(x), self.heads), positions);
         let key = self.turned(&split_heads(&self.key.forward(x), self.kv_heads), positions);
         let value = split_heads(&self.value.forward(x), self.kv_heads);
-        let (key, value) = match cache {
-            Some(cache) => cache.extend(&key, &value, positions),
-            None => (key, value),
+        let causal = AttentionOptions { causal: true, ..Default::default() };
+        let mixed = match cache {
+            None if self.dropout.drops() => self.attend_and_drop(&query, &key, &value),
+            None => query.scaled_dot_product_attention(&key, &value, causal),
+            Some(cache) => {
+                let (key, value) = cache.layer.extend(&key, &value, positions);
+                if query.size(2) == 1 {
+                    // That a number says how many keys there are makes every token of a text the same program.
+                    let lengths = (positions + 1i64).expand(&[x.size(0) as isize]);
+                    let seen = AttentionOptions { lengths: Some(&lengths), ..Default::default() };
+                    query.scaled_dot_product_attention(&key, &value, seen)
+                } else {
+                    let [key, value] = [key, value].map(|all| all.narrow(2, 0, cache.length));
+                    query.scaled_dot_product_attention(&key, &value, causal)
+                }
+            }
         };
-        // A token sees itself and those before it.
-        let seen = positions.unsqueeze(1).ge(counted(key.size(2), DType::I64));
-        let mixed = self.attend(&query, &key, &value, &seen);
         self.output.forward(&join_heads(&mixed))
     }
 
-    /// `[B, H, T, D]`, `[B, G, S, D]`, `[B, G, S, D]`, bool `[T, S]` to `[B, H, T, D]`.
+    /// Causal attention `[B, H, T, D]` some of whose probabilities are dropped: these are in memory.
     #[track_caller]
-    fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, seen: &Tensor) -> Tensor {
+    fn attend_and_drop(&self, query: &Tensor, key: &Tensor, value: &Tensor) -> Tensor {
         let scale = 1.0 / (query.size(-1) as f64).sqrt();
-        let group = self.heads / self.kv_heads;
+        let (group, length) = (self.heads / self.kv_heads, query.size(2));
         let scores = (query * scale).matmul(&repeat_heads(key, group).transpose(-2, -1));
-        let scores = where_(&seen.broadcast_to(scores.shape()), &scores, &(scores.zeros_like() + f64::NEG_INFINITY));
+        // A token sees itself and those before it.
+        let index = counted(length, DType::I64);
+        let seen = index.unsqueeze(1).ge(&index).broadcast_to(scores.shape());
+        let scores = where_(&seen, &scores, &(scores.zeros_like() + f64::NEG_INFINITY));
         self.dropout.forward(&scores.softmax(-1)).matmul(&repeat_heads(value, group))
     }
 
