@@ -6,6 +6,7 @@ use crate::ops::*;
 use crate::region::Region;
 use crate::rule::SplitRule;
 use crate::shape::{Dims, Shape, Type};
+use smallvec::{SmallVec, smallvec};
 use std::fmt;
 
 /// A mistake in shapes or dtypes; the text names the operation and both sides.
@@ -86,8 +87,10 @@ operations! {
     Element(Element),
     /// A region of elementwise operations.
     Fused(Fused),
-    /// Another result of a region.
+    /// Another result of a region or a chain.
     Part(Part),
+    /// Kernels that run range of samples by range.
+    Chain(Chain),
     /// Sum, product, maximum or minimum over dimensions.
     Reduce(Reduce),
     /// Position of the maximum or minimum.
@@ -139,6 +142,26 @@ operations! {
 }
 
 impl Op {
+    /// Types of all results; only regions and chains have several.
+    pub fn results(&self, inputs: &[&Type]) -> Result<SmallVec<[Type; 4]>, OpError> {
+        match self {
+            Op::Fused(op) => op.results(inputs),
+            Op::Chain(op) => op.infer(inputs).map(|_| op.results()),
+            op => Ok(smallvec![op.operation().infer(inputs)?]),
+        }
+    }
+
+    /// For every operand whether result number `result` depends on it.
+    pub fn dependencies(&self, result: usize, operands: usize) -> Vec<bool> {
+        let mut needed = match self {
+            Op::Fused(op) => op.dependencies(result),
+            Op::Chain(op) => op.dependencies(result),
+            _ => vec![true; operands],
+        };
+        needed.truncate(operands);
+        needed
+    }
+
     /// How the sum of the operation is cut, where that can be chosen.
     pub fn blocking_mut(&mut self) -> Option<&mut Blocking> {
         match self {
@@ -200,6 +223,7 @@ impl Op {
             Op::Const(_) | Op::Element(_) | Op::Reduce(_) | Op::ArgReduce(_) | Op::CumSum(_) | Op::Dot(_) => {}
             Op::Permute(_) | Op::Pad(_) | Op::Concat(_) | Op::ToDevice(_) | Op::Place(_) => {}
             Op::Gather(_) | Op::ScatterAdd(_) | Op::IndexSelect(_) | Op::IndexAdd(_) => {}
+            Op::Chain(_) => unreachable!("graphs are split before kernels are chained"),
         }
         part
     }

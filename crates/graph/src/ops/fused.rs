@@ -150,7 +150,7 @@ pub struct Fused {
     pub outputs: SmallVec<[u16; 4]>,
 }
 
-/// Another result of a [`Fused`] region, its only operand.
+/// Another result of a [`Fused`] region or a [`Chain`](crate::ops::Chain), its only operand.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
     /// Which one; 0 is the region's own value.

@@ -40,7 +40,7 @@ struct Lowering<'a> {
     places: Vec<Option<Place>>,
     storages: Vec<Storage>,
     steps: Vec<Draft>,
-    /// All results of the regions that have several.
+    /// All results of the regions and chains that have several.
     parts: HashMap<NodeId, SmallVec<[Place; 1]>>,
     copies: HashMap<NodeId, Place>,
     /// Dense copies of outputs that are views.
@@ -136,13 +136,8 @@ impl Lowering<'_> {
             let readable = matches!(node.op, Op::Reshape(_)) || self.target.accepts(&node.op, i, &place.layout);
             places.push(if readable { place } else { self.dense(x) });
         }
-        let types = match &node.op {
-            Op::Fused(fused) => {
-                let inputs: Vec<&Type> = node.inputs.iter().map(|&x| self.graph.ty(x)).collect();
-                fused.results(&inputs).expect("a legal region").into_iter().collect()
-            }
-            _ => smallvec![node.ty.clone()],
-        };
+        let inputs: Vec<&Type> = node.inputs.iter().map(|&x| self.graph.ty(x)).collect();
+        let types = node.op.results(&inputs).expect("a legal node").into_iter().collect();
         let results = self.step(node.op.clone(), &node.inputs, places, types);
         let first = results[0].clone();
         if results.len() > 1 {
@@ -250,13 +245,15 @@ impl Lowering<'_> {
         (0..self.graph.outputs.len()).map(&mut overwritten).collect()
     }
 
-    /// An operand's storage that an elementwise step may overwrite with result number `k`: read only densely and of the
-    /// result's size.
+    /// An operand's storage that a step may overwrite with result number `k`, which is computed elementwise: read only
+    /// densely and of the result's size.
     fn in_place_operand(&self, draft: &Draft, k: usize, free: impl Fn(usize) -> bool) -> Option<usize> {
         let Draft { step, inputs, outputs, .. } = draft;
-        if !matches!(step.op, Op::Fused(_)) {
-            return None;
-        }
+        let overwrites = |i: usize| match &step.op {
+            Op::Fused(_) => true,
+            Op::Chain(chain) => chain.may_overwrite(i, k),
+            _ => false,
+        };
         let bytes = self.storages[outputs[k]].bytes;
         let dense = |i: usize| {
             let view = &step.inputs[i];
@@ -268,7 +265,7 @@ impl Lowering<'_> {
         };
         (0..inputs.len())
             .filter(|&i| free(inputs[i]))
-            .find(|&i| (0..inputs.len()).all(|j| inputs[j] != inputs[i] || dense(j)))
+            .find(|&i| (0..inputs.len()).all(|j| inputs[j] != inputs[i] || overwrites(j) && dense(j)))
             .map(|i| inputs[i])
     }
 
