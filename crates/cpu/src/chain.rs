@@ -298,3 +298,69 @@ pub fn run(op: &Chain, inputs: &[Operand], outputs: &[Output], scratch: &mut [u8
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use meshwork_graph::DType;
+    use meshwork_graph::canonical::Blocking;
+    use meshwork_graph::ops::{AvgPool, ChainInput, Reduce, ReduceOp, Window};
+
+    /// Pooling of 8 channels of 32 × 32, and sums of it over the samples.
+    fn chain(samples: usize, block: Option<usize>) -> Chain {
+        let ty = |shape: &[usize]| Type::new(DType::F32, shape);
+        let window = Window::Fixed { kernel: 2, stride: 2, padding: 0, dilation: 1, ceil: false };
+        let pool = AvgPool { windows: SmallVec::from_slice(&[window; 2]), count_include_pad: true };
+        let pooled = ty(&[samples, 8, 32, 32]);
+        let mut links = vec![Link {
+            op: pool.into(),
+            args: SmallVec::from_slice(&[0]),
+            results: SmallVec::from_iter([pooled.clone()]),
+            block: None,
+        }];
+        if let Some(block) = block {
+            let mut sum = Reduce::new(ReduceOp::Sum, &[0, 2, 3]);
+            sum.blocking = Blocking::Every(block);
+            let results = SmallVec::from_iter([ty(&[8])]);
+            links.push(Link { op: sum.into(), args: SmallVec::from_slice(&[1]), results, block: Some(block) });
+        }
+        let inputs = vec![ChainInput { ty: ty(&[samples, 8, 64, 64]), cut: true }];
+        Chain { samples, inputs, links, outputs: SmallVec::from_slice(&[1]) }
+    }
+
+    #[test]
+    fn ranges_cover_the_samples_in_few_lengths() {
+        for samples in [0, 1, 2, 7, 33, 100, 256] {
+            for threads in [1, 2, 3, 5, 16] {
+                for block in [None, Some(1), Some(4)] {
+                    let cut = Cut::new(&chain(samples, block), threads);
+                    let ranges: Vec<_> = (0..cut.ranges).map(|i| cut.range(i)).collect();
+                    let covered: Vec<usize> = ranges.iter().cloned().flatten().collect();
+                    assert_eq!(covered, (0..samples).collect::<Vec<_>>());
+                    let lengths = cut.lengths();
+                    assert!(ranges.iter().all(|range| lengths.contains(&range.len())), "{cut:?}");
+                    assert_eq!(lengths[0], ranges.iter().map(|range| range.len()).max().unwrap());
+                    if let (Some(block), Some(step)) = (block, cut.step) {
+                        assert!(step.is_multiple_of(block) && (step / block).is_power_of_two());
+                        assert!(ranges.iter().all(|range| range.start.is_multiple_of(step)));
+                    }
+                    assert!(
+                        block.is_some()
+                            || samples < threads
+                            || cut.ranges.is_multiple_of(threads)
+                            || cut.ranges == samples
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn chains_pay_where_much_is_kept_in_the_cache_and_all_threads_work() {
+        assert!(pays(&chain(256, Some(8)), 2));
+        assert!(!pays(&chain(256, None), 2), "nothing is read again");
+        assert!(!pays(&chain(2, Some(1)), 2), "64 KiB are read again");
+        assert!(!pays(&chain(8, Some(8)), 2), "one thread would do it all");
+        assert!(!pays(&chain(12, Some(4)), 2), "three ranges for two threads");
+    }
+}

@@ -82,9 +82,10 @@ struct Register {
     cut: bool,
 }
 
-/// Nodes that are no kernels of their own, or that are there before the program runs.
+/// Nodes that are no kernels of their own, or hardly.
 fn is_no_kernel(op: &Op) -> bool {
-    matches!(op, Op::Input(_) | Op::Reshape(_) | Op::Permute(_) | Op::Expand(_) | Op::Slice(_) | Op::Part(_))
+    let is_view = matches!(op, Op::Reshape(_) | Op::Permute(_) | Op::Expand(_) | Op::Slice(_) | Op::Part(_));
+    is_view || matches!(op, Op::Input(_) | Op::Const(_))
 }
 
 impl<'a> Draft<'a> {
