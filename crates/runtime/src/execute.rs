@@ -117,7 +117,7 @@ impl Run {
             .map(|output| {
                 let data = self.pointer(output.location, arena);
                 // SAFETY: the plan keeps the outputs apart from each other and from all operands, except where an
-                // elementwise kernel works in place.
+                // elementwise kernel works in place, also within a chain.
                 unsafe { Output::new(data, output.ty.dtype, &output.ty.shape) }
             })
             .collect();
