@@ -222,6 +222,14 @@ pub mod forward {
         for_float!(dtype, of(&unfolded, threads))
     }
 
+    /// Whether a convolution of a few samples needs little more than its arithmetic.
+    pub fn starts_cheaply(op: &Conv, x: &Shape, w: &Shape, y: &Shape) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return direct_x86::suits_forward(&Window::new(&op.geometry, x, w, y));
+        #[cfg(not(target_arch = "x86_64"))]
+        return false;
+    }
+
     /// The convolution; inputs must be dense.
     pub fn run(op: &Conv, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
         let unfolded = Unfolded::forward(op, inputs[0].shape(), inputs[1].shape(), output.shape);
@@ -250,6 +258,14 @@ pub mod weight {
             unfolded.scratch::<S>(threads)
         }
         for_float!(dtype, of(&unfolded, threads))
+    }
+
+    /// Whether the gradient over a few samples needs little more than its arithmetic.
+    pub fn starts_cheaply(op: &ConvWeight, x: &Shape, dy: &Shape) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return direct_x86::suits_weight(&Unfolded::weight(op, x, &shape(op, x, dy), dy), 1);
+        #[cfg(not(target_arch = "x86_64"))]
+        return false;
     }
 
     /// The gradient; inputs must be dense.

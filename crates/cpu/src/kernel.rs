@@ -1,8 +1,8 @@
 //! From an operation to its kernel.
 
 use crate::{Context, Operand, Output};
-use crate::{arg, attention, concat, conv, copy, dot, element, index, leaf, pad, pool, random, reduce, scan};
-use meshwork_graph::ops::CustomInput;
+use crate::{arg, attention, chain, concat, conv, copy, dot, element, index, leaf, pad, pool, random, reduce, scan};
+use meshwork_graph::ops::{Chain, CustomInput};
 use meshwork_graph::program::Target;
 use meshwork_graph::{Layout, Op, Type};
 use smallvec::SmallVec;
@@ -17,8 +17,12 @@ pub struct CpuTarget {
 }
 
 impl Target for CpuTarget {
-    fn accepts(&self, op: &Op, _input: usize, layout: &Layout) -> bool {
+    fn accepts(&self, op: &Op, input: usize, layout: &Layout) -> bool {
         match op {
+            Op::Chain(op) => op.links.iter().all(|link| {
+                let reads = |j: &usize| usize::from(link.args[*j]) == input;
+                (0..link.args.len()).filter(reads).all(|j| self.accepts(&link.op, j, layout))
+            }),
             Op::Fused(_) | Op::Dot(_) | Op::Reduce(_) | Op::Reshape(_) => true,
             Op::Attention(_) if layout.shape.rank() > 1 => attention::is_readable(layout),
             _ => layout.is_contiguous(),
@@ -40,22 +44,27 @@ impl Target for CpuTarget {
             Op::IndexAdd(op) => index::index_add_scratch(op, output.dtype, &layouts, threads),
             Op::Random(op) => random::scratch(op, output.dtype, &layouts, threads),
             Op::Reduce(op) => reduce::scratch(op, output.dtype, &layouts, threads),
+            Op::Chain(op) => chain::scratch(op, &layouts, threads),
             _ => 0,
         }
     }
+
+    fn chains(&self, chain: &Chain) -> bool {
+        chain::pays(chain, self.threads)
+    }
 }
 
-/// Runs the kernel of an operation; fused regions and attention may have several outputs. A [`Op::Reshape`] copies its operand into
+/// Runs the kernel of an operation; regions, attention and chains may have several outputs. A [`Op::Reshape`] copies its operand into
 /// dense order.
 ///
 /// # Panics
 /// When the data is wrong in a way that shapes do not show, such as an index outside of its dimension.
 pub fn run(op: &Op, inputs: &[Operand], mut outputs: Outputs, scratch: &mut [u8], context: Context) {
-    if let Op::Fused(op) = op {
-        return element::run(op, inputs, &outputs, context);
-    }
-    if let Op::Attention(op) = op {
-        return attention::run(op, inputs, outputs, scratch, context);
+    match op {
+        Op::Fused(op) => return element::run(op, inputs, &outputs, context),
+        Op::Attention(op) => return attention::run(op, inputs, outputs, scratch, context),
+        Op::Chain(op) => return chain::run(op, inputs, &outputs, scratch, context),
+        _ => {}
     }
     assert_eq!(outputs.len(), 1, "results of {}", op.operation().name());
     let output = outputs.remove(0);
@@ -82,7 +91,7 @@ pub fn run(op: &Op, inputs: &[Operand], mut outputs: Outputs, scratch: &mut [u8]
         Op::IndexSelect(op) => index::index_select(op, inputs, output, context),
         Op::IndexAdd(op) => index::index_add(op, inputs, output, scratch, context),
         Op::Custom(op) => custom(op, inputs, output, context),
-        Op::Fused(_) | Op::Attention(_) => unreachable!("done above"),
+        Op::Fused(_) | Op::Attention(_) | Op::Chain(_) => unreachable!("done above"),
         Op::Input(_)
         | Op::Element(_)
         | Op::Part(_)

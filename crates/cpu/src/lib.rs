@@ -4,6 +4,7 @@
 
 pub mod arg;
 pub mod attention;
+pub mod chain;
 pub mod concat;
 pub mod conv;
 pub mod copy;

@@ -10,7 +10,7 @@ use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, LazyLock, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -101,6 +101,12 @@ impl Par {
             par.workers.push(std::thread::Builder::new().name(name).spawn(body)?);
         }
         Ok(par)
+    }
+
+    /// The caller's thread alone.
+    pub fn serial() -> &'static Par {
+        static SERIAL: LazyLock<Par> = LazyLock::new(|| Par::new(1));
+        &SERIAL
     }
 
     /// Number of threads, the caller's included.

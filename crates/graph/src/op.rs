@@ -89,6 +89,8 @@ operations! {
     Fused(Fused),
     /// Another result of a node that has several.
     Part(Part),
+    /// Kernels that run range of samples by range.
+    Chain(Chain),
     /// Sum, product, maximum or minimum over dimensions.
     Reduce(Reduce),
     /// Position of the maximum or minimum.
@@ -147,8 +149,20 @@ impl Op {
         match self {
             Op::Fused(op) => op.results(inputs),
             Op::Attention(op) => op.types(inputs),
+            Op::Chain(op) => op.infer(inputs).map(|_| op.results()),
             op => Ok(smallvec![op.operation().infer(inputs)?]),
         }
+    }
+
+    /// For every operand whether result number `result` depends on it.
+    pub fn dependencies(&self, result: usize, operands: usize) -> Vec<bool> {
+        let mut needed = match self {
+            Op::Fused(op) => op.dependencies(result),
+            Op::Chain(op) => op.dependencies(result),
+            _ => vec![true; operands],
+        };
+        needed.truncate(operands);
+        needed
     }
 
     /// How the sum of the operation is cut, where that can be chosen.
@@ -213,6 +227,7 @@ impl Op {
             Op::Const(_) | Op::Element(_) | Op::Reduce(_) | Op::ArgReduce(_) | Op::CumSum(_) | Op::Dot(_) => {}
             Op::Permute(_) | Op::Pad(_) | Op::Concat(_) | Op::ToDevice(_) | Op::Place(_) => {}
             Op::Gather(_) | Op::ScatterAdd(_) | Op::IndexSelect(_) | Op::IndexAdd(_) => {}
+            Op::Chain(_) => unreachable!("graphs are split before kernels are chained"),
         }
         part
     }

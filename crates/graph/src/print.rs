@@ -3,7 +3,7 @@
 use crate::canonical::Blocking;
 use crate::graph::{Graph, Node};
 use crate::op::Op;
-use crate::ops::{Code, Element, Fused};
+use crate::ops::{Chain, Code, Element, Fused};
 use crate::program::{Location, Program, Step};
 use crate::region::Region;
 use crate::shape::Shape;
@@ -19,6 +19,7 @@ impl Op {
             Op::Const(c) => return format!("[{}]", c.value),
             Op::Fused(fused) => return format!("[{fused}]"),
             Op::Attention(op) => return format!("[{op}]"),
+            Op::Chain(chain) => return format!("[{chain}]"),
             Op::Part(part) => return format!("[{}]", part.index),
             Op::Reduce(op) => return format!("[dims={:?}{}]", op.dims, chosen(op.blocking)),
             Op::Iota(op) => return format!("[dim: {}{}]", op.dim, part(&op.shape, &op.region)),
@@ -62,13 +63,18 @@ fn chosen(blocking: Blocking) -> String {
     }
 }
 
+/// The name of a register: those of `inputs` inputs are `a`, `b`, …, those of values `t0`, `t1`, ….
+fn register(number: u16, inputs: usize) -> String {
+    match usize::from(number) {
+        r if r < inputs => ((b'a' + r as u8) as char).to_string(),
+        r => format!("t{}", r - inputs),
+    }
+}
+
 impl fmt::Display for Fused {
-    /// Registers `a`, `b`, … are the inputs, `t0`, `t1`, … the values; the results are named where there are several.
+    /// The results are named where there are several.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |r: u16| match usize::from(r) {
-            r if r < self.inputs.len() => ((b'a' + r as u8) as char).to_string(),
-            r => format!("t{}", r - self.inputs.len()),
-        };
+        let name = |r: u16| register(r, self.inputs.len());
         for (i, instr) in self.code.iter().enumerate() {
             if i > 0 {
                 f.write_str("; ")?;
@@ -88,6 +94,20 @@ impl fmt::Display for Fused {
             self.outputs.iter().try_for_each(|&r| write!(f, " {}", name(r)))?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |r: &u16| register(*r, self.inputs.len());
+        let mut next = self.inputs.len() as u16;
+        for link in &self.links {
+            let results: Vec<u16> = (next..).take(link.results.len()).collect();
+            next += link.results.len() as u16;
+            let (results, args) = (listed(results.iter().map(name)), listed(link.args.iter().map(name)));
+            write!(f, "{results}={}{} {args}; ", link.op.operation().name(), link.op.attributes())?;
+        }
+        write!(f, "-> {}", listed(self.outputs.iter().map(name)))
     }
 }
 
@@ -132,6 +152,16 @@ fn listed(texts: impl Iterator<Item = String>) -> String {
     texts.collect::<Vec<_>>().join(" ")
 }
 
+/// What a table of kernels calls an operation.
+fn kernel_name(op: &Op) -> String {
+    match op {
+        Op::Reshape(_) => "copy".to_string(),
+        Op::Fused(fused) => format!("fused({})", fused.code.len()),
+        Op::Chain(chain) => chain.names(kernel_name),
+        op => op.operation().name().to_string(),
+    }
+}
+
 impl Step {
     /// Types of the operands and results: `f32[2, 3] f32[3] -> f32[2]`.
     pub fn types(&self) -> String {
@@ -143,20 +173,17 @@ impl Step {
 impl fmt::Display for Program {
     /// One line a kernel: number, operation, shapes, where the result goes, FLOPs, bytes moved, scratch memory.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.steps.iter().map(|step| kernel_name(&step.op)).collect();
+        let width = names.iter().map(String::len).fold(16, usize::max);
         writeln!(
             f,
-            "{:>4}  {:<16} {:<44} {:>10} {:>10} {:>10} {:>10}",
+            "{:>4}  {:<width$} {:<44} {:>10} {:>10} {:>10} {:>10}",
             "step", "kernel", "shapes", "output", "MFLOP", "moved", "scratch"
         )?;
-        for (i, step) in self.steps.iter().enumerate() {
-            let name = match &step.op {
-                Op::Reshape(_) => "copy".to_string(),
-                Op::Fused(fused) => format!("fused({})", fused.code.len()),
-                op => op.operation().name().to_string(),
-            };
+        for (i, (step, name)) in self.steps.iter().zip(&names).enumerate() {
             writeln!(
                 f,
-                "{i:>4}  {name:<16} {:<44} {:>10} {:>10.2} {:>10} {:>10}",
+                "{i:>4}  {name:<width$} {:<44} {:>10} {:>10.2} {:>10} {:>10}",
                 step.types(),
                 listed(step.outputs.iter().map(|o| o.location.to_string())),
                 step.flops() as f64 / 1e6,

@@ -1,6 +1,7 @@
 //! A compiled graph: kernels in order, with every buffer placed.
 
 use crate::op::Op;
+use crate::ops::Chain;
 use crate::shape::{Layout, Type};
 use smallvec::SmallVec;
 
@@ -11,6 +12,12 @@ pub trait Target {
 
     /// Bytes of scratch memory that the kernel needs.
     fn scratch(&self, op: &Op, inputs: &[(&Type, &Layout)], output: &Type) -> usize;
+
+    /// Whether these kernels are faster as a chain than one after the other, and without the last of them slower or no
+    /// chain.
+    fn chains(&self, _chain: &Chain) -> bool {
+        false
+    }
 }
 
 /// For every input whether nobody needs it after the run, so that its memory may hold an output.

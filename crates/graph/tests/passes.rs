@@ -2,7 +2,7 @@
 
 use meshwork_graph::canonical::Blocking;
 use meshwork_graph::ops::*;
-use meshwork_graph::passes::{compile, differentiate, fuse, order, simplify};
+use meshwork_graph::passes::{chain, compile, differentiate, fuse, order, simplify};
 use meshwork_graph::program::{Donation, Location, Target};
 use meshwork_graph::{DType, Dims, Graph, Layout, NodeId, Op, Shape, Type};
 
@@ -303,4 +303,128 @@ fn parts_of_a_batch_sum_in_the_blocks_of_the_whole() {
     g.outputs.push(loss);
     g.nodes.iter_mut().for_each(|node| node.op.part_of_batch(256));
     insta::assert_snapshot!("part_of_a_batch", simplify(&g));
+}
+
+/// A target that chains whatever can be chained.
+struct Chaining;
+
+impl Target for Chaining {
+    fn accepts(&self, op: &Op, input: usize, layout: &Layout) -> bool {
+        Plain.accepts(op, input, layout)
+    }
+
+    fn scratch(&self, _: &Op, _: &[(&Type, &Layout)], _: &Type) -> usize {
+        0
+    }
+
+    fn chains(&self, _: &Chain) -> bool {
+        true
+    }
+}
+
+fn pooling() -> AvgPool {
+    let window = Window::Fixed { kernel: 2, stride: 2, padding: 0, dilation: 1, ceil: false };
+    AvgPool { windows: std::iter::repeat_n(window, 2).collect(), count_include_pad: true }
+}
+
+/// A layer with pooling: relu is wanted by pooling and by its gradient, which is pooled again.
+fn layer() -> Graph {
+    let s = Spatial::from_slice;
+    let geometry = ConvGeometry { stride: s(&[1; 2]), padding: s(&[0; 2]), dilation: s(&[1; 2]), groups: 1 };
+    let mut g = Graph::new();
+    let (x, w) = (input(&mut g, &[8, 1, 6, 6]), input(&mut g, &[3, 1, 3, 3]));
+    let y = g.add_node(Conv::new(geometry), &[x, w]);
+    let y = g.unary(UnaryOp::Relu, y);
+    let pooled = g.add_node(pooling(), &[y]);
+    let flat = g.reshape(pooled, Shape::new(&[8, 12]));
+    let loss = g.reduce(Reduce::new(ReduceOp::Sum, &[1]), flat);
+    let seed = g.constant(1.0, DType::F32);
+    let seed = g.spread(seed, Shape::new(&[8]));
+    let grad = differentiate(&mut g, &[(loss, seed)], &[w])[0].expect("the loss depends on w");
+    g.outputs = vec![loss, grad];
+    order(&fuse(&simplify(&g)))
+}
+
+#[test]
+fn kernels_that_compute_with_the_same_samples_are_chained() {
+    let chained = chain(&layer(), &Chaining);
+    chained.verify().unwrap();
+    insta::assert_snapshot!("chained", chained);
+}
+
+#[test]
+fn kernels_are_only_chained_where_the_target_wants_it() {
+    assert_eq!(chain(&layer(), &Plain), layer());
+}
+
+/// The first two would be a chain, but the second one's other operand is computed between them from the first one's.
+#[test]
+fn a_chain_does_not_wait_for_itself() {
+    let mut g = Graph::new();
+    let x = input(&mut g, &[8, 3, 4, 4]);
+    let y = g.add_node(pooling(), &[x]);
+    let turned = g.permute(y, &[0, 1, 3, 2]);
+    let sum = g.add(y, turned);
+    g.outputs = vec![sum];
+    let fused = order(&fuse(&g));
+    assert_eq!(chain(&fused, &Chaining), fused);
+}
+
+/// An index may be out of range, and would spoil what else the chain computes.
+#[test]
+fn what_may_fail_is_in_no_chain() {
+    let mut g = Graph::new();
+    let x = input(&mut g, &[8, 3]);
+    let index = g.add_node(Input { ty: Type::new(DType::I64, [8, 3]) }, &[]);
+    let y = g.unary(UnaryOp::Exp, x);
+    let y = g.add_node(CumSum { dim: 1, reverse: false }, &[y]);
+    let picked = g.add_node(Gather { dim: 1 }, &[y, index]);
+    let picked = g.unary(UnaryOp::Exp, picked);
+    let sum = g.reduce(Reduce::new(ReduceOp::Max, &[1]), picked);
+    g.outputs = vec![sum, y];
+    let fused = order(&fuse(&g));
+    let chained = chain(&fused, &Chaining);
+    let never = |op: &Op| matches!(op, Op::Gather(_) | Op::CumSum(_));
+    for node in &chained.nodes {
+        if let Op::Chain(chain) = &node.op {
+            assert!(!chain.links.iter().any(|link| never(&link.op)), "{chained}");
+        }
+    }
+    assert!(chained.nodes.iter().any(|node| never(&node.op)), "{chained}");
+}
+
+#[test]
+fn a_chain_counts_the_work_of_its_kernels_and_only_what_goes_in_and_out() {
+    let programs = [&Plain as &dyn Target, &Chaining].map(|target| {
+        let donation = Donation::from_slice(&[false, false]);
+        compile(&layer(), &donation, target, &mut |_, _| {})
+    });
+    let [apart, chained] = &programs;
+    assert!(chained.steps.len() < apart.steps.len());
+    assert_eq!(chained.flops(), apart.flops());
+    let bytes = |program: &meshwork_graph::program::Program| program.steps.iter().map(|step| step.bytes()).sum::<u64>();
+    assert!(bytes(chained) < bytes(apart), "{} and {}", bytes(chained), bytes(apart));
+    insta::assert_snapshot!("chained_program", chained);
+}
+
+#[test]
+fn illegal_chains_are_refused_by_name() {
+    let chained = chain(&layer(), &Chaining);
+    let at = chained.nodes.iter().position(|node| matches!(node.op, Op::Chain(_))).expect("a chain");
+    let error = |change: &dyn Fn(&mut Chain)| {
+        let mut graph = chained.clone();
+        let Op::Chain(chain) = &mut graph.nodes[at].op else { unreachable!("found above") };
+        change(chain);
+        graph.verify().unwrap_err().0
+    };
+    let said = |change: &dyn Fn(&mut Chain), text: &str| {
+        let error = error(change);
+        assert!(error.contains(text), "{error}");
+    };
+    said(&|chain| chain.inputs[0].cut = false, "chain: kernel 0 (avg_pool_input) does not run by samples like that");
+    said(&|chain| chain.samples = 7, "chain: kernel 0 (avg_pool_input) does not run by samples like that");
+    said(&|chain| chain.links[0].args[0] = 3, "chain: kernel 0 (avg_pool_input) reads what comes later");
+    said(&|chain| chain.links[1].results[0].dtype = DType::F64, "chain: kernel 1 (fused) has other results");
+    said(&|chain| chain.outputs[0] = 0, "chain: a result that no kernel computes");
+    said(&|chain| chain.inputs[0].ty.dtype = DType::F64, "chain: operands of other types");
 }

@@ -1,7 +1,7 @@
 //! Running a program: one kernel after the other.
 
 use crate::buffer::Buffer;
-use crate::load::Running;
+use crate::load::{Running, kernel_name};
 use crate::trace;
 use crate::value::{Ready, Value};
 use meshwork_cpu::element::Refused;
@@ -69,7 +69,7 @@ impl Run {
                     self.step(step, arena, context);
                 }))
             {
-                let (name, what) = (step.op.operation().name(), cause_of(&*panic));
+                let (name, what) = (kernel_name(&step.op), cause_of(&*panic));
                 let failure = RunError(format!("kernel {i} ({name} -> {}) failed: {what}", step.outputs[0].ty).into());
                 let spoils = |k: usize| match &step.op {
                     Op::Fused(op) if panic.is::<Refused>() => op.depends_on_indices(k),
@@ -117,7 +117,7 @@ impl Run {
             .map(|output| {
                 let data = self.pointer(output.location, arena);
                 // SAFETY: the plan keeps the outputs apart from each other and from all operands, except where an
-                // elementwise kernel works in place.
+                // elementwise kernel works in place, also within a chain.
                 unsafe { Output::new(data, output.ty.dtype, &output.ty.shape) }
             })
             .collect();
@@ -133,10 +133,7 @@ fn inherited(step: &Step, k: usize, causes: &[Option<RunError>]) -> Option<RunEr
     if causes.iter().all(Option::is_none) {
         return None;
     }
-    let depends = match &step.op {
-        Op::Fused(op) => op.dependencies(k),
-        _ => vec![true; causes.len()],
-    };
+    let depends = step.op.dependencies(k, causes.len());
     causes.iter().zip(depends).find_map(|(cause, depends)| cause.clone().filter(|_| depends))
 }
 

@@ -1,8 +1,8 @@
 //! What a queue says of itself while it works, for whoever watches.
 
 use crate::buffer::MemoryStats;
-use meshwork_graph::Type;
 use meshwork_graph::program::{Program, Step};
+use meshwork_graph::{Op, Type};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -37,6 +37,14 @@ pub struct DeviceLoad {
     pub memory: MemoryStats,
     /// Bytes that the largest program so far plans for its peak.
     pub planned: usize,
+}
+
+/// The name of a kernel: that of a chain has all of its kernels.
+pub(crate) fn kernel_name(op: &Op) -> String {
+    match op {
+        Op::Chain(chain) => chain.names(kernel_name),
+        op => op.operation().name().to_string(),
+    }
 }
 
 /// A task, as far as it can be watched.
@@ -109,7 +117,7 @@ impl Meter {
             Task::Program(program) => {
                 let step = self.step.load(Ordering::Relaxed);
                 load.kernels += step as u64;
-                let name = |step: &Step| format!("{} -> {}", step.op.operation().name(), step.outputs[0].ty);
+                let name = |step: &Step| format!("{} -> {}", kernel_name(&step.op), step.outputs[0].ty);
                 program.steps.get(step).map(name)
             }
         };

@@ -60,16 +60,19 @@ struct Pair {
 
 /// The vectors of a plane of positions, two by two; the last one may be there twice.
 fn pairs(window: &Window, side: &Side) -> Vec<Pair> {
-    let (row, offsets) = (window.output[2], table(&side.lines, window.positions()));
-    let starts: Vec<usize> = (0..window.positions())
-        .step_by(row)
-        .flat_map(|first| (0..row).step_by(LANES).map(move |i| first + i.min(row - LANES)))
-        .collect();
-    let pair = |two: &[usize]| {
-        let targets = [two[0], two[two.len() - 1]];
-        Pair { sources: targets.map(|t| offsets[t]), targets }
+    let row = window.output[2];
+    // The elements under a row of positions are neighbours.
+    let vectors = |first: usize| {
+        let source = side.lines.at(first);
+        let starts = (0..row).step_by(LANES).map(move |i| i.min(row - LANES));
+        starts.map(move |i| (source + i as isize, first + i))
     };
-    starts.chunks(2).map(pair).collect()
+    let vectors: Vec<(isize, usize)> = (0..window.positions()).step_by(row).flat_map(vectors).collect();
+    let pair = |two: &[(isize, usize)]| {
+        let two = [two[0], two[two.len() - 1]];
+        Pair { sources: two.map(|v| v.0), targets: two.map(|v| v.1) }
+    };
+    vectors.chunks(2).map(pair).collect()
 }
 
 /// What a tile of [`forward`] reads and writes.

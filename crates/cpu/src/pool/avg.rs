@@ -36,7 +36,7 @@ fn count<T: Real>(window: [&Span; 3]) -> T {
 #[inline(always)]
 fn means_of<S: Element>(plane: &Plane, x: &[S], out: &mut [S]) {
     if plane.halves {
-        let (width, half) = (plane.input[2], plane.spans[2].len());
+        let (width, half) = (plane.input[2], plane.output[2]);
         for (rows, out) in x.chunks_exact(2 * width).zip(out.chunks_exact_mut(half.max(1))) {
             let (top, bottom) = rows.split_at(width);
             let (top, bottom) = (top.as_chunks::<2>().0, bottom.as_chunks::<2>().0);
@@ -90,7 +90,7 @@ pub mod gradient {
     #[inline(always)]
     fn share_out<S: Element>(plane: &Plane, dy: &[S], sums: &mut [S::Real]) {
         if plane.halves {
-            let (width, half) = (plane.input[2], plane.spans[2].len());
+            let (width, half) = (plane.input[2], plane.output[2]);
             let written = plane.whole_rows() * width;
             for (rows, dy) in sums[..written].chunks_exact_mut(2 * width).zip(dy.chunks_exact(half.max(1))) {
                 let (top, bottom) = rows.split_at_mut(width);

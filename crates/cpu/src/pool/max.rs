@@ -50,7 +50,7 @@ fn better<T: Real, V: Copy>(best: (T, V), other: (T, V)) -> (T, V) {
 #[inline(always)]
 fn select_from<S: Element>(plane: &Plane, x: &[S], v: &[S], out: &mut [S]) {
     if plane.halves {
-        let (width, half) = (plane.input[2], plane.spans[2].len());
+        let (width, half) = (plane.input[2], plane.output[2]);
         let rows = x.chunks_exact(2 * width).zip(v.chunks_exact(2 * width)).zip(out.chunks_exact_mut(half.max(1)));
         for ((x, v), out) in rows {
             let pairs = |rows: &'_ [S]| -> (*const [S; 2], *const [S; 2]) {
@@ -119,7 +119,7 @@ pub mod gradient {
     #[inline(always)]
     fn scatter_to<S: Element>(plane: &Plane, x: &[S], dy: &[S], sums: &mut [S::Real]) {
         if plane.halves {
-            let (width, half) = (plane.input[2], plane.spans[2].len());
+            let (width, half) = (plane.input[2], plane.output[2]);
             let written = plane.whole_rows() * width;
             sums[written..].fill(S::Real::ZERO);
             let rows = x.chunks_exact(2 * width).zip(dy.chunks_exact(half.max(1)));

@@ -19,8 +19,10 @@ pub struct Span {
 pub struct Plane {
     /// Spatial sizes of the input.
     pub input: [usize; 3],
-    /// The windows of each dimension.
-    pub spans: [Vec<Span>; 3],
+    /// Number of windows of each dimension.
+    pub output: [usize; 3],
+    /// The windows of each dimension, unless they are [`halves`](Self::halves).
+    spans: [Vec<Span>; 3],
     /// Whether every window is 2 × 2 in the last two dimensions, 2 apart, and wholly inside.
     pub halves: bool,
 }
@@ -33,15 +35,17 @@ impl Plane {
         let missing = 3 - windows.len();
         let window = |d: usize| if d < missing { ONE } else { windows[d - missing] };
         let input = std::array::from_fn(|d| if d < missing { 1 } else { size[d - missing] });
-        let spans = std::array::from_fn(|d| {
-            (0..window(d).output(input[d]).unwrap_or(0)).map(|i| Span::new(&window(d), i, input[d], border)).collect()
-        });
+        let output = std::array::from_fn(|d| window(d).output(input[d]).unwrap_or(0));
         let half = |d: usize| {
             matches!(window(d), Window::Fixed { kernel: 2, stride: 2, padding: 0, dilation: 1, ceil }
                 if !ceil || input[d].is_multiple_of(2))
         };
         let pairs = input[0] == 1 || input[1].is_multiple_of(2);
-        Plane { input, spans, halves: window(0) == ONE && pairs && half(1) && half(2) }
+        let halves = window(0) == ONE && pairs && half(1) && half(2);
+        let count = |d: usize| if halves { 0 } else { output[d] };
+        let span = |d: usize| move |i: usize| Span::new(&window(d), i, input[d], border);
+        let spans = std::array::from_fn(|d| (0..count(d)).map(span(d)).collect());
+        Plane { input, output, spans, halves }
     }
 
     /// Elements of the input.
@@ -51,15 +55,15 @@ impl Plane {
 
     /// Rows of the input that have windows, where these are [`halves`](Self::halves).
     pub fn whole_rows(&self) -> usize {
-        if self.spans[2].is_empty() { 0 } else { self.input[0] * 2 * self.spans[1].len() }
+        if self.output[2] == 0 { 0 } else { self.input[0] * 2 * self.output[1] }
     }
 
     /// Number of windows.
     pub fn output_len(&self) -> usize {
-        self.spans.iter().map(Vec::len).product()
+        self.output.iter().product()
     }
 
-    /// Calls `visit` for every window in row-major order.
+    /// Calls `visit` for every window in row-major order, where they are not [`halves`](Self::halves).
     #[inline(always)]
     pub fn windows(&self, mut visit: impl FnMut(usize, [&Span; 3])) {
         let mut i = 0;

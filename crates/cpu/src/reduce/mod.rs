@@ -12,7 +12,7 @@ mod tests;
 use crate::multiversion;
 use crate::operand::Shared;
 use crate::walk::Walk;
-use crate::{Context, Operand, Output};
+use crate::{Context, Level, Operand, Output};
 use half::{bf16, f16};
 use meshwork_graph::canonical::{Blocks, LANES, lane_tree};
 use meshwork_graph::ops::{Reduce, ReduceOp};
@@ -383,6 +383,29 @@ impl<T: Term> Job<'_, T> {
             half /= 2;
         }
         &lanes[..columns]
+    }
+}
+
+/// Adds up `count` rows that lie behind each other by the tree of adjacent pairs, and stores the sum.
+///
+/// # Safety
+/// `rows` must be there, aligned, used by nobody else, and of the output's type.
+///
+/// # Panics
+/// When that is not f32 or f64.
+pub(crate) unsafe fn add_rows_by_tree(rows: *mut u8, count: usize, output: &Output, level: Level) {
+    fn of<T: Accumulate>(rows: *mut u8, count: usize, output: &Output, level: Level) {
+        let (width, rows) = (output.shape.numel(), Shared(rows.cast::<T>()));
+        // SAFETY: the caller's rows, of which `in_tree_order` names two different ones at a time.
+        let row = |i: usize| unsafe { rows.slice(i * width, width) };
+        in_tree_order(count, |left, right| merge_rows(level, Sum, row(left), row(right)));
+        // SAFETY: the output has room for a row.
+        unsafe { Shared(output.bytes().cast::<T>()).slice(0, width) }.copy_from_slice(row(0));
+    }
+    match output.dtype {
+        DType::F32 => of::<f32>(rows, count, output, level),
+        DType::F64 => of::<f64>(rows, count, output, level),
+        other => panic!("parts of a sum of {other}"),
     }
 }
 

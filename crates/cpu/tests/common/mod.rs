@@ -77,7 +77,7 @@ pub fn contraction<R: Real>(blocks: &Blocks, term: impl Fn(usize, usize) -> (R, 
 /// A cache line of scratch memory.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
-pub struct Line([u8; 64]);
+pub struct Line(pub [u8; 64]);
 
 /// Calls `run` with scratch memory that is aligned as kernels expect it, and full of NaN.
 pub fn with_scratch(bytes: usize, run: impl FnOnce(&mut [u8])) {

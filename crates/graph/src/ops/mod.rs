@@ -2,6 +2,7 @@
 
 mod arg;
 mod attention;
+mod chain;
 mod concat;
 mod conv;
 mod custom;
@@ -21,6 +22,7 @@ mod view;
 
 pub use arg::*;
 pub use attention::*;
+pub use chain::*;
 pub use concat::*;
 pub use conv::*;
 pub use custom::*;

@@ -1,8 +1,9 @@
-//! The way from a recorded graph to programs: differentiate, split, partition, simplify, fuse, join, order, place.
+//! The way from a recorded graph to programs: differentiate, split, partition, simplify, fuse, join, order, chain, place.
 //!
 //! Passes are functions from graphs to graphs; [`split`] spreads what is on a mesh over its devices, [`partition`] gives a
 //! graph for each piece that runs on one device, and the last one, [`place`], a [`Program`] for each of them.
 
+mod chain;
 mod differentiate;
 mod fuse;
 mod join;
@@ -14,6 +15,7 @@ mod simplify;
 mod split;
 mod work;
 
+pub use chain::chain;
 pub use differentiate::differentiate;
 pub use fuse::fuse;
 pub use join::join;
@@ -113,5 +115,7 @@ pub fn compile(graph: &Graph, donation: &Donation, target: &dyn Target, observe:
     check("join", &graph);
     let graph = order(&graph);
     check("order", &graph);
+    let graph = chain(&graph, target);
+    check("chain", &graph);
     place(&graph, donation, target)
 }

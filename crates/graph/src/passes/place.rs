@@ -245,13 +245,15 @@ impl Lowering<'_> {
         (0..self.graph.outputs.len()).map(&mut overwritten).collect()
     }
 
-    /// An operand's storage that an elementwise step may overwrite with result number `k`: read only densely and of the
-    /// result's size.
+    /// An operand's storage that a step may overwrite with result number `k`, which is computed elementwise: read only
+    /// densely and of the result's size.
     fn in_place_operand(&self, draft: &Draft, k: usize, free: impl Fn(usize) -> bool) -> Option<usize> {
         let Draft { step, inputs, outputs, .. } = draft;
-        if !matches!(step.op, Op::Fused(_)) {
-            return None;
-        }
+        let overwrites = |i: usize| match &step.op {
+            Op::Fused(_) => true,
+            Op::Chain(chain) => chain.may_overwrite(i, k),
+            _ => false,
+        };
         let bytes = self.storages[outputs[k]].bytes;
         let dense = |i: usize| {
             let view = &step.inputs[i];
@@ -263,7 +265,7 @@ impl Lowering<'_> {
         };
         (0..inputs.len())
             .filter(|&i| free(inputs[i]))
-            .find(|&i| (0..inputs.len()).all(|j| inputs[j] != inputs[i] || dense(j)))
+            .find(|&i| (0..inputs.len()).all(|j| inputs[j] != inputs[i] || overwrites(j) && dense(j)))
             .map(|i| inputs[i])
     }
 

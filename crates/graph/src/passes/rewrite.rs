@@ -19,6 +19,11 @@ impl<'a> Rewrite<'a> {
         self.map[id.index()].expect("operands are rewritten before their uses")
     }
 
+    /// Whether an old node has been rewritten.
+    pub fn is_done(&self, id: NodeId) -> bool {
+        self.map[id.index()].is_some()
+    }
+
     /// An old node with its operands replaced by the new ones.
     pub fn moved(&self, id: NodeId) -> Node {
         let node = self.old.node(id);

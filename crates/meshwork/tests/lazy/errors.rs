@@ -2,6 +2,8 @@
 
 use crate::turn;
 use meshwork::Tensor;
+use meshwork::graph::Op;
+use meshwork::graph::program::Step;
 use meshwork::tensor::{Reduction, nll_loss};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -71,6 +73,24 @@ fn results_of_one_kernel_fail_one_by_one() {
     assert!(failure(|| spoilt.to_bytes()).contains("index 7 is out of range"));
     assert_eq!(fine.to_vec::<f32>(), x.exp().to_vec::<f32>());
     assert!(failure(|| spoilt.to_bytes()).contains("index 7 is out of range"));
+}
+
+/// Relu is multiplied by what failed and is pooled, all in one chain.
+#[test]
+fn results_of_one_chain_fail_one_by_one() {
+    let _turn = turn();
+    let x = Tensor::from_slice(&(0..1 << 17).map(|i| (i % 7) as f32 - 3.0).collect::<Vec<_>>(), &[16, 8, 32, 32]);
+    let mut index = vec![0i64; 16];
+    index[3] = 99;
+    let broken = x.index_select(0, &Tensor::from_slice(&index, &[16]));
+    let relu = (&x * 2.0).relu();
+    let pooled = relu.avg_pool2d(2);
+    let spoilt = &relu * &broken;
+    drop(relu);
+    assert!(failure(|| spoilt.to_bytes()).contains("index 99 is out of range"));
+    let chain = |s: &Step| matches!(&s.op, Op::Chain(chain) if chain.outputs.len() == 2);
+    assert!(meshwork::tensor::last_program().expect("it ran").steps.iter().any(chain));
+    assert_eq!(pooled.to_vec::<f32>(), (&x * 2.0).relu().avg_pool2d(2).to_vec::<f32>());
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn fields(kind: Kind, name: &str, shapes: &str, bytes: u64, flops: u64) -> Strin
 /// Most operations that the name of a region lists.
 const MOST_NAMES: usize = 8;
 
-/// The name of an operation; that of a region has the operations in it, each once.
+/// The name of an operation; that of a region has the operations in it, each once, and that of a chain its kernels.
 fn kernel_name(op: &Op) -> String {
     match op {
         // As a kernel it copies into dense order.
@@ -136,6 +136,7 @@ fn kernel_name(op: &Op) -> String {
             }
             format!("fused({})", names.join(" "))
         }
+        Op::Chain(chain) => chain.names(kernel_name),
         op => op.operation().name().to_string(),
     }
 }
