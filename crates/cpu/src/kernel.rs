@@ -1,7 +1,7 @@
 //! From an operation to its kernel.
 
 use crate::{Context, Operand, Output};
-use crate::{arg, concat, conv, copy, dot, element, index, leaf, pad, pool, random, reduce, scan};
+use crate::{arg, attention, concat, conv, copy, dot, element, index, leaf, pad, pool, random, reduce, scan};
 use meshwork_graph::ops::CustomInput;
 use meshwork_graph::program::Target;
 use meshwork_graph::{Layout, Op, Type};
@@ -20,6 +20,7 @@ impl Target for CpuTarget {
     fn accepts(&self, op: &Op, _input: usize, layout: &Layout) -> bool {
         match op {
             Op::Fused(_) | Op::Dot(_) | Op::Reduce(_) | Op::Reshape(_) => true,
+            Op::Attention(_) if layout.shape.rank() > 1 => attention::is_readable(layout),
             _ => layout.is_contiguous(),
         }
     }
@@ -28,6 +29,7 @@ impl Target for CpuTarget {
         let layouts: Vec<&Layout> = inputs.iter().map(|(_, layout)| *layout).collect();
         let threads = self.threads;
         match op {
+            Op::Attention(op) => attention::scratch(op, inputs[0].0.dtype, &layouts, threads),
             Op::Dot(op) => dot::scratch(op, output.dtype, &layouts, threads),
             Op::Conv(op) => conv::forward::scratch(op, output.dtype, &layouts, threads),
             Op::ConvInput(op) => conv::input::scratch(op, output.dtype, &layouts, threads),
@@ -43,7 +45,7 @@ impl Target for CpuTarget {
     }
 }
 
-/// Runs the kernel of an operation; only fused regions have several outputs. A [`Op::Reshape`] copies its operand into
+/// Runs the kernel of an operation; fused regions and attention may have several outputs. A [`Op::Reshape`] copies its operand into
 /// dense order.
 ///
 /// # Panics
@@ -51,6 +53,9 @@ impl Target for CpuTarget {
 pub fn run(op: &Op, inputs: &[Operand], mut outputs: Outputs, scratch: &mut [u8], context: Context) {
     if let Op::Fused(op) = op {
         return element::run(op, inputs, &outputs, context);
+    }
+    if let Op::Attention(op) = op {
+        return attention::run(op, inputs, outputs, scratch, context);
     }
     assert_eq!(outputs.len(), 1, "results of {}", op.operation().name());
     let output = outputs.remove(0);
@@ -77,7 +82,7 @@ pub fn run(op: &Op, inputs: &[Operand], mut outputs: Outputs, scratch: &mut [u8]
         Op::IndexSelect(op) => index::index_select(op, inputs, output, context),
         Op::IndexAdd(op) => index::index_add(op, inputs, output, scratch, context),
         Op::Custom(op) => custom(op, inputs, output, context),
-        Op::Fused(_) => unreachable!("done above"),
+        Op::Fused(_) | Op::Attention(_) => unreachable!("done above"),
         Op::Input(_)
         | Op::Element(_)
         | Op::Part(_)

@@ -3,6 +3,7 @@
 //! Every kernel gives the same bits for any number of threads and any [`Level`]; see `meshwork_graph::canonical`.
 
 pub mod arg;
+pub mod attention;
 pub mod concat;
 pub mod conv;
 pub mod copy;

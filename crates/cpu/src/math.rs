@@ -62,6 +62,16 @@ pub fn exp(x: f32) -> f32 {
     if x.is_nan() { x } else { y }
 }
 
+/// e^x for x ≤ 0, as a softmax needs it: [`exp`] without what only larger numbers need. Below −87, where f32 begin to be
+/// subnormal, it is +0.
+#[inline(always)]
+pub fn exp_not_above_zero(x: f32) -> f32 {
+    let bounded = if x < -87.0 { -87.0 } else { x };
+    let (n, r) = reduce_exp(bounded);
+    let y = ((r * r).mul_add(exp_tail(r), r) + 1.0) * power_of_two(n);
+    if x < -87.0 { 0.0 } else { y }
+}
+
 /// e^x − 1 without cancellation.
 #[inline(always)]
 pub fn expm1(x: f32) -> f32 {
@@ -321,6 +331,16 @@ mod tests {
         check("expm1", 1.6, expm1, libm::expm1);
         check("log", 0.9, log, libm::log);
         check("log1p", 0.9, log1p, libm::log1p);
+    }
+
+    #[test]
+    fn the_exponential_of_a_softmax_is_the_exponential_or_zero() {
+        for bits in (0x8000_0000..=0xff80_0000u32).step_by(397).chain([0]) {
+            let x = f32::from_bits(bits);
+            let expected = if x < -87.0 { 0.0 } else { exp(x) };
+            assert_eq!(exp_not_above_zero(x).to_bits(), expected.to_bits(), "{x}");
+        }
+        assert!(exp_not_above_zero(f32::NAN).is_nan());
     }
 
     #[test]

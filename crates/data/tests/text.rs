@@ -5,7 +5,10 @@ mod common;
 use std::path::Path;
 
 use common::write;
-use meshwork_data::{Column, Dataset, FieldType, Result, Text, TextSource, TokenizerChoice, open_text, read_samples};
+use meshwork_data::{
+    Batch, Column, Dataset, FieldType, Loader, LoaderOptions, Order, Result, Text, TextSource, Tokenizer,
+    TokenizerChoice, open_text, read_samples,
+};
 use tempfile::TempDir;
 
 fn source(path: impl AsRef<Path>, length: usize) -> TextSource {
@@ -101,4 +104,73 @@ fn characters_are_those_of_the_text() {
     let text = open_text(&source).unwrap();
     assert_eq!(read(&text.pair.train), [[0, 1, 0, 2], [1, 0, 2, 3]]);
     assert_eq!((text.tokenizer.vocabulary(), text.tokenizer.end_of_text()), (5, Some(3)));
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let path = write(&folder, "text", b"some text");
+    assert_eq!(message(open_text(&source(&path, 0))), "sequences of length 0; use at least 1");
+    for share in [-0.1, 1.0, f64::NAN, f64::INFINITY] {
+        assert_eq!(
+            message(open_text(&TextSource { validation: share, ..source(&path, 2) })),
+            format!("a share of {share} for validation; use at least 0 and less than 1")
+        );
+    }
+}
+
+#[test]
+fn a_sample_that_does_not_exist_is_an_error() {
+    let folder = TempDir::new().unwrap();
+    let text = open_text(&TextSource { validation: 0.0, ..source(write(&folder, "text", b"12345678"), 4) }).unwrap();
+    let message = read_samples(&text.pair.train, &[2], 0).unwrap_err().to_string();
+    assert!(message.contains("sample 2 was asked for, but the dataset holds 2"), "{message}");
+}
+
+#[test]
+fn a_tokenizer_that_is_there_keeps_its_numbers_for_another_text() {
+    let folder = TempDir::new().unwrap();
+    let tokenizer = TokenizerChoice::Ready(Tokenizer::characters(["abc"]));
+    let path = write(&folder, "text", b"cabd");
+    let text = open_text(&TextSource { tokenizer, validation: 0.0, ..source(path, 4) }).unwrap();
+    assert_eq!(read(&text.pair.train), [[2, 0, 1, 4], [0, 1, 4, 3]]);
+}
+
+/// Everything that a batch says.
+fn facts(batch: &Batch) -> String {
+    let position = (batch.position(), batch.next_position(), batch.is_last());
+    format!("{position:?} {:?} {:?} {:?}", batch.indices(), batch.i64("tokens"), batch.i64("label"))
+}
+
+#[test]
+fn the_loader_gives_sequences_in_an_order_that_can_be_resumed_with_and_without_a_cache() {
+    let folder = TempDir::new().unwrap();
+    let words: String = (0..200).map(|i| format!("word{i} ")).collect();
+    let path = write(&folder, "text", words.as_bytes());
+    let open = |cache: bool| {
+        let cache = cache.then(|| folder.path().join("tokens"));
+        open_text(&TextSource { cache, ..source(&path, 16) }).unwrap().pair.train
+    };
+    let options = |num_workers| LoaderOptions {
+        batch_size: 8,
+        order: Order::Shuffled { seed: 3 },
+        num_workers,
+        ..LoaderOptions::default()
+    };
+    let mut whole = Loader::new(open(false), options(0)).unwrap();
+    let per_epoch = whole.batches_per_epoch();
+    let steps = per_epoch + per_epoch / 2;
+    let (mut positions, mut expected) = (Vec::new(), Vec::new());
+    for _ in 0..steps {
+        positions.push(whole.position());
+        expected.push(facts(&whole.next().unwrap().unwrap()));
+    }
+    assert!(per_epoch > 5 && expected[0] != expected[per_epoch], "a new epoch has a new order");
+    for (step, position) in positions.into_iter().enumerate() {
+        for (workers, cache) in [(0, true), (2, false), (3, true)] {
+            let resumed = Loader::from_position(open(cache), options(workers), position).unwrap();
+            let rest: Vec<String> = resumed.take(steps - step).map(|batch| facts(&batch.unwrap())).collect();
+            assert_eq!(rest, expected[step..]);
+        }
+    }
 }

@@ -109,8 +109,7 @@ impl Graph {
             if let Op::Part(part) = &node.op {
                 let whole = self.node(node.inputs[0]);
                 let types: Vec<&Type> = whole.inputs.iter().map(|&x| self.ty(x)).collect();
-                let Op::Fused(fused) = &whole.op else { return wrong("of what is no region".into()) };
-                if fused.results(&types)?.get(part.index) != Some(&part.ty) {
+                if whole.op.results(&types)?.get(part.index) != Some(&part.ty) {
                     return wrong(format!("result {} of {} has another type", part.index, node.inputs[0]));
                 }
             }

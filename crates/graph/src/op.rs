@@ -6,6 +6,7 @@ use crate::ops::*;
 use crate::region::Region;
 use crate::rule::SplitRule;
 use crate::shape::{Dims, Shape, Type};
+use smallvec::{SmallVec, smallvec};
 use std::fmt;
 
 /// A mistake in shapes or dtypes; the text names the operation and both sides.
@@ -86,7 +87,7 @@ operations! {
     Element(Element),
     /// A region of elementwise operations.
     Fused(Fused),
-    /// Another result of a region.
+    /// Another result of a node that has several.
     Part(Part),
     /// Sum, product, maximum or minimum over dimensions.
     Reduce(Reduce),
@@ -102,6 +103,8 @@ operations! {
     ConvInput(ConvInput),
     /// Gradient of a convolution by its weight.
     ConvWeight(ConvWeight),
+    /// Attention, or a part of its gradient.
+    Attention(Attention),
     /// Average pooling.
     AvgPool(AvgPool),
     /// Gradient of average pooling.
@@ -139,6 +142,15 @@ operations! {
 }
 
 impl Op {
+    /// The types of all results: the node's own value, and its [`Part`]s.
+    pub fn results(&self, inputs: &[&Type]) -> Result<SmallVec<[Type; 4]>, OpError> {
+        match self {
+            Op::Fused(op) => op.results(inputs),
+            Op::Attention(op) => op.types(inputs),
+            op => Ok(smallvec![op.operation().infer(inputs)?]),
+        }
+    }
+
     /// How the sum of the operation is cut, where that can be chosen.
     pub fn blocking_mut(&mut self) -> Option<&mut Blocking> {
         match self {
@@ -185,6 +197,7 @@ impl Op {
                 op.size = spatial(&region.sizes);
             }
             Op::ConvWeight(op) => op.geometry.keep_groups(region.sizes[0], whole[0]),
+            Op::Attention(op) => op.keep_region(region),
             Op::AvgPool(op) => keep_windows(&mut op.windows, &region.sizes, whole),
             Op::AvgPoolInput(op) => {
                 keep_windows(&mut op.pool.windows, &region.sizes, whole);

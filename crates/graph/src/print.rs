@@ -18,6 +18,7 @@ impl Op {
             Op::Element(_) => return String::new(),
             Op::Const(c) => return format!("[{}]", c.value),
             Op::Fused(fused) => return format!("[{fused}]"),
+            Op::Attention(op) => return format!("[{op}]"),
             Op::Part(part) => return format!("[{}]", part.index),
             Op::Reduce(op) => return format!("[dims={:?}{}]", op.dims, chosen(op.blocking)),
             Op::Iota(op) => return format!("[dim: {}{}]", op.dim, part(&op.shape, &op.region)),

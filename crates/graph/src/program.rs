@@ -54,7 +54,7 @@ pub struct Step {
     pub op: Op,
     /// Its operands.
     pub inputs: Vec<View>,
-    /// Its results; only fused regions have several.
+    /// Its results: see [`Op::results`].
     pub outputs: SmallVec<[Destination; 1]>,
     /// First byte and size of the scratch memory in the arena.
     pub scratch: (usize, usize),

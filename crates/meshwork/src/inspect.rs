@@ -1,4 +1,4 @@
-//! Looking inside: `MESHWORK_PRINT=record,split,piece,simplify,fuse,order,program` prints what each pass made, to standard
+//! Looking inside: `MESHWORK_PRINT=record,split,piece,simplify,fuse,join,order,program` prints what each pass made, to standard
 //! error, each time something new is compiled; `all` prints everything.
 
 use meshwork_graph::Graph;
@@ -6,7 +6,8 @@ use meshwork_graph::program::Program;
 use std::sync::OnceLock;
 
 /// The names that `MESHWORK_PRINT` knows.
-const STAGES: [&str; 9] = ["differentiate", "record", "split", "piece", "simplify", "fuse", "order", "program", "all"];
+const STAGES: [&str; 10] =
+    ["differentiate", "record", "split", "piece", "simplify", "fuse", "join", "order", "program", "all"];
 
 fn wanted(stage: &str) -> bool {
     static WANTED: OnceLock<Vec<String>> = OnceLock::new();

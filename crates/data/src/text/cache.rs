@@ -7,7 +7,8 @@
 //!
 //! # Many writers
 //! A cache is written under a temporary name and renamed when it is complete, and never changed after that: readers see
-//! all of it or none, and who has mapped it keeps it when another one takes its name.
+//! all of it or none, and who has mapped it keeps it when another one takes its name. (A cache that someone cuts off while it
+//! is mapped ends the program that reads it; nothing in Meshwork does that.)
 #![allow(unsafe_code, reason = "files can be mapped into memory only where nobody changes them")]
 
 use std::fs::{self, File};
@@ -66,7 +67,9 @@ pub(super) fn open(path: &Path, key: Key) -> Result<Found> {
     let unreadable = |source| DataError::Read { origin: path.display().to_string(), source };
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(Found::Nothing);
+        }
         Err(error) => return Err(unreadable(error)),
     };
     let metadata = file.metadata().map_err(unreadable)?;

@@ -56,7 +56,7 @@ pub enum TextError {
     UnknownTokenizer { word: String },
 
     /// A file that shall hold a tokenizer holds something else.
-    #[error("{origin} holds no tokenizer: {problem}; name a tokenizer.json or a file that Meshwork saved")]
+    #[error("{origin} holds no usable tokenizer: {problem}; name a tokenizer.json or a file that Meshwork saved")]
     Tokenizer { origin: String, problem: String },
 
     /// The program was compiled without the reader of `tokenizer.json`.

@@ -1,5 +1,6 @@
 //! Tokenizers that a `tokenizer.json` describes: BPE, Unigram, WordPiece, word level.
 
+use serde::Deserialize;
 use tokenizers::{ModelWrapper, Tokenizer};
 
 use super::TextError;
@@ -17,6 +18,19 @@ pub struct TokenizerFile {
 /// Llama 2, Gemma, DeepSeek.
 const END_OF_TEXT: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<｜end▁of▁sentence｜>"];
 
+/// The part of the file in which the crate does not believe it.
+#[derive(Deserialize)]
+struct Declared {
+    #[serde(default)]
+    added_tokens: Vec<AddedToken>,
+}
+
+#[derive(Deserialize)]
+struct AddedToken {
+    id: u32,
+    content: String,
+}
+
 impl TokenizerFile {
     pub(super) fn parse(json: &str, origin: &str) -> Result<Self> {
         let wrong = |problem: tokenizers::Error| TextError::Tokenizer {
@@ -24,6 +38,20 @@ impl TokenizerFile {
             problem: problem.to_string(),
         };
         let mut tokenizer: Tokenizer = json.parse().map_err(wrong)?;
+        let declared: Declared = serde_json::from_str(json).map_err(|error| wrong(error.into()))?;
+        for AddedToken { id, content } in declared.added_tokens {
+            let given = tokenizer.token_to_id(&content);
+            if let Some(given) = given.filter(|&given| given != id) {
+                return Err(wrong(
+                    format!(
+                        "the added token {content:?} has the number {id}, but would get {given}: added tokens are \
+                         counted on from the number of tokens in the model"
+                    )
+                    .into(),
+                )
+                .into());
+            }
+        }
         // They would cut documents off, or fill them up.
         tokenizer.with_truncation(None).map_err(wrong)?.with_padding(None);
         // Numbers may be missing in between.

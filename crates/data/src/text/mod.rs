@@ -2,6 +2,21 @@
 //!
 //! [`open_text`] does all of it: it reads a file or a folder into a [`Corpus`], makes tokens of the documents with a
 //! [`Tokenizer`], puts an end of text behind each, and packs them into [`Sequences`].
+//!
+//! ```
+//! use meshwork_data::text::{TextSource, TokenizerChoice, open_text};
+//!
+//! let text = open_text(&TextSource {
+//!     path: Some("src".into()),
+//!     tokenizer: TokenizerChoice::Characters,
+//!     length: 64,
+//!     ..TextSource::default()
+//! })?;
+//! assert_eq!(text.pair.train.fields()[0].shape, [64]);
+//! let tokens = text.tokenizer.encode("fn main()")?;
+//! assert_eq!(text.tokenizer.decode(&tokens), "fn main()");
+//! # Ok::<(), meshwork_data::DataError>(())
+//! ```
 
 mod cache;
 mod characters;

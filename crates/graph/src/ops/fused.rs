@@ -150,10 +150,10 @@ pub struct Fused {
     pub outputs: SmallVec<[u16; 4]>,
 }
 
-/// Another result of a [`Fused`] region, its only operand.
+/// Another result of a node that has several ([`Op::results`](crate::Op::results)), its only operand.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
-    /// Which one; 0 is the region's own value.
+    /// Which one; 0 is the node's own value.
     pub index: usize,
     /// Its type.
     pub ty: Type,

@@ -1,6 +1,7 @@
 //! The operations: one file for everything mathematical about each.
 
 mod arg;
+mod attention;
 mod concat;
 mod conv;
 mod custom;
@@ -19,6 +20,7 @@ mod scan;
 mod view;
 
 pub use arg::*;
+pub use attention::*;
 pub use concat::*;
 pub use conv::*;
 pub use custom::*;

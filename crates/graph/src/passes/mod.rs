@@ -1,10 +1,11 @@
-//! The way from a recorded graph to programs: differentiate, split, partition, simplify, fuse, order, place.
+//! The way from a recorded graph to programs: differentiate, split, partition, simplify, fuse, join, order, place.
 //!
 //! Passes are functions from graphs to graphs; [`split`] spreads what is on a mesh over its devices, [`partition`] gives a
 //! graph for each piece that runs on one device, and the last one, [`place`], a [`Program`] for each of them.
 
 mod differentiate;
 mod fuse;
+mod join;
 mod order;
 mod partition;
 mod place;
@@ -15,6 +16,7 @@ mod work;
 
 pub use differentiate::differentiate;
 pub use fuse::fuse;
+pub use join::join;
 pub use order::order;
 pub use partition::{Partition, Piece, partition};
 pub use place::{ALIGNMENT, place};
@@ -107,6 +109,8 @@ pub fn compile(graph: &Graph, donation: &Donation, target: &dyn Target, observe:
     check("simplify", &graph);
     let graph = fuse(&graph);
     check("fuse", &graph);
+    let graph = join(&graph);
+    check("join", &graph);
     let graph = order(&graph);
     check("order", &graph);
     place(&graph, donation, target)

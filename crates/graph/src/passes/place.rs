@@ -40,7 +40,7 @@ struct Lowering<'a> {
     places: Vec<Option<Place>>,
     storages: Vec<Storage>,
     steps: Vec<Draft>,
-    /// All results of the regions that have several.
+    /// All results of the nodes that have several.
     parts: HashMap<NodeId, SmallVec<[Place; 1]>>,
     copies: HashMap<NodeId, Place>,
     /// Dense copies of outputs that are views.
@@ -136,13 +136,8 @@ impl Lowering<'_> {
             let readable = matches!(node.op, Op::Reshape(_)) || self.target.accepts(&node.op, i, &place.layout);
             places.push(if readable { place } else { self.dense(x) });
         }
-        let types = match &node.op {
-            Op::Fused(fused) => {
-                let inputs: Vec<&Type> = node.inputs.iter().map(|&x| self.graph.ty(x)).collect();
-                fused.results(&inputs).expect("a legal region").into_iter().collect()
-            }
-            _ => smallvec![node.ty.clone()],
-        };
+        let inputs: Vec<&Type> = node.inputs.iter().map(|&x| self.graph.ty(x)).collect();
+        let types = node.op.results(&inputs).expect("a legal node").into_iter().collect();
         let results = self.step(node.op.clone(), &node.inputs, places, types);
         let first = results[0].clone();
         if results.len() > 1 {

@@ -1,0 +1,227 @@
+//! What happens to the scores between the products. A tile of scores has keys as rows and queries as columns, so that each
+//! query is a lane of its own and its sums are chains in the order of the keys, at every level.
+
+use crate::gemm::Real;
+use crate::{Level, math, multiversion};
+use std::ops::{Mul, Sub};
+
+/// Most columns of a tile: the queries of a unit.
+pub const UNIT: usize = 32;
+
+/// A number for each query of a unit.
+pub type Each<T> = [T; UNIT];
+
+/// Numbers with the functions of a softmax.
+pub trait Number: Real + Mul<Output = Self> + Sub<Output = Self> {
+    /// 1.
+    const ONE: Self;
+
+    /// e^x for x ≤ 0; far below it is +0.
+    fn exp(self) -> Self;
+
+    /// The natural logarithm.
+    fn log(self) -> Self;
+
+    /// The number nearest to x.
+    fn from_f64(x: f64) -> Self;
+}
+
+impl Number for f32 {
+    const ONE: f32 = 1.0;
+
+    #[inline(always)]
+    fn exp(self) -> f32 {
+        math::exp_not_above_zero(self)
+    }
+
+    #[inline(always)]
+    fn log(self) -> f32 {
+        math::log(self)
+    }
+
+    fn from_f64(x: f64) -> f32 {
+        x as f32
+    }
+}
+
+impl Number for f64 {
+    const ONE: f64 = 1.0;
+
+    #[inline(always)]
+    fn exp(self) -> f64 {
+        libm::exp(self)
+    }
+
+    #[inline(always)]
+    fn log(self) -> f64 {
+        libm::log(self)
+    }
+
+    fn from_f64(x: f64) -> f64 {
+        x
+    }
+}
+
+/// The softmax of each query over the keys so far.
+pub struct Online<R> {
+    /// The highest score.
+    pub highest: Each<R>,
+    /// The sum of the exponentials of the scores less the highest one.
+    pub sum: Each<R>,
+    /// What the sums before the last block were multiplied by.
+    pub factor: Each<R>,
+}
+
+impl<R: Number> Online<R> {
+    /// No keys.
+    pub fn new() -> Self {
+        Online { highest: [R::LEAST; UNIT], sum: [R::ZERO; UNIT], factor: [R::ZERO; UNIT] }
+    }
+}
+
+/// What is subtracted from scores: 0 instead of −∞, so that scores of −∞ stay that.
+#[inline(always)]
+fn finite<R: Number>(x: R) -> R {
+    if x == R::LEAST { R::ZERO } else { x }
+}
+
+/// Replaces scores by their exponentials less the highest score, and counts them in. `seen` says of how many of the rows
+/// each column counts.
+#[inline(always)]
+fn soften<R: Number, const W: usize>(scores: &mut [R], seen: Option<&Each<i32>>, online: &mut Online<R>) {
+    let rows = scores.as_chunks_mut::<W>().0;
+    if let Some(seen) = seen {
+        for (i, row) in (0i32..).zip(rows.iter_mut()) {
+            for c in 0..W {
+                row[c] = if i < seen[c] { row[c] } else { R::LEAST };
+            }
+        }
+    }
+    let mut highest: [R; W] = online.highest[..W].try_into().expect("W columns");
+    for row in rows.iter() {
+        for c in 0..W {
+            highest[c] = if row[c] > highest[c] { row[c] } else { highest[c] };
+        }
+    }
+    let (mut taken, mut sum) = ([R::ZERO; W], [R::ZERO; W]);
+    for c in 0..W {
+        taken[c] = finite(highest[c]);
+        online.factor[c] = (online.highest[c] - taken[c]).exp();
+    }
+    for row in rows.iter_mut() {
+        for c in 0..W {
+            let x = (row[c] - taken[c]).exp();
+            row[c] = x;
+            sum[c] = sum[c] + x;
+        }
+    }
+    for c in 0..W {
+        online.sum[c] = online.sum[c].fma(online.factor[c], sum[c]);
+        online.highest[c] = highest[c];
+    }
+}
+
+/// Replaces scores by weights, given the normalizers, and `products` by the gradients by the scores, given what the
+/// normalization takes from them.
+#[inline(always)]
+fn slope<R: Number, const W: usize>(
+    scores: &mut [R],
+    products: &mut [R],
+    seen: Option<&Each<i32>>,
+    [normalizer, delta]: [&Each<R>; 2],
+) {
+    weigh::<R, W>(scores, seen, normalizer);
+    let (rows, products) = (scores.as_chunks::<W>().0, products.as_chunks_mut::<W>().0);
+    for ((i, row), products) in (0i32..).zip(rows).zip(products) {
+        for c in 0..W {
+            let slope = row[c] * (products[c] - delta[c]);
+            let counts = seen.is_none_or(|seen| i < seen[c]);
+            products[c] = if counts { slope } else { R::ZERO };
+        }
+    }
+}
+
+/// Replaces scores by weights, given the normalizers.
+#[inline(always)]
+fn weigh<R: Number, const W: usize>(scores: &mut [R], seen: Option<&Each<i32>>, normalizer: &Each<R>) {
+    let mut taken = [R::ZERO; W];
+    for c in 0..W {
+        taken[c] = finite(normalizer[c]);
+    }
+    let rows = scores.as_chunks_mut::<W>().0;
+    match seen {
+        None => {
+            for row in rows {
+                for c in 0..W {
+                    row[c] = (row[c] - taken[c]).exp();
+                }
+            }
+        }
+        Some(seen) => {
+            for (i, row) in (0i32..).zip(rows) {
+                for c in 0..W {
+                    let x = if i < seen[c] { row[c] } else { R::LEAST };
+                    row[c] = (x - taken[c]).exp();
+                }
+            }
+        }
+    }
+}
+
+macro_rules! widths {
+    ($($width:literal: $soften:ident $slope:ident $weigh:ident;)*) => {
+        $(
+            multiversion! {
+                fn $soften<R: Number>(scores: &mut [R], seen: Option<&Each<i32>>, online: &mut Online<R>) = soften::<R, $width>;
+            }
+            multiversion! {
+                fn $slope<R: Number>(scores: &mut [R], products: &mut [R], seen: Option<&Each<i32>>, rows: [&Each<R>; 2]) = slope::<R, $width>;
+            }
+            multiversion! {
+                fn $weigh<R: Number>(scores: &mut [R], seen: Option<&Each<i32>>, normalizer: &Each<R>) = weigh::<R, $width>;
+            }
+        )*
+
+        /// Replaces the scores of a block of keys, rows of `width`, by exponentials and counts them in.
+        pub fn soften_block<R: Number>(level: Level, width: usize, scores: &mut [R], seen: Option<&Each<i32>>, online: &mut Online<R>) {
+            match width {
+                $($width => $soften(level, scores, seen, online),)*
+                _ => unreachable!("tiles are not {width} wide"),
+            }
+        }
+
+        /// Replaces scores, rows of `width`, by weights, and products by slopes.
+        pub fn slope_block<R: Number>(level: Level, width: usize, scores: &mut [R], products: &mut [R], seen: Option<&Each<i32>>, rows: [&Each<R>; 2]) {
+            match width {
+                $($width => $slope(level, scores, products, seen, rows),)*
+                _ => unreachable!("tiles are not {width} wide"),
+            }
+        }
+
+        /// Replaces scores, rows of `width`, by weights.
+        pub fn weigh_block<R: Number>(level: Level, width: usize, scores: &mut [R], seen: Option<&Each<i32>>, normalizer: &Each<R>) {
+            match width {
+                $($width => $weigh(level, scores, seen, normalizer),)*
+                _ => unreachable!("tiles are not {width} wide"),
+            }
+        }
+    };
+}
+
+widths! {
+    8: soften_8 slope_8 weigh_8;
+    16: soften_16 slope_16 weigh_16;
+    32: soften_32 slope_32 weigh_32;
+}
+
+multiversion! {
+    /// Multiplies each row by its factor.
+    pub fn scale_rows<R: Number>(numbers: &mut [R], width: usize, factors: &[R]) = scale_rows_of;
+}
+
+#[inline(always)]
+fn scale_rows_of<R: Number>(numbers: &mut [R], width: usize, factors: &[R]) {
+    for (row, &factor) in numbers.chunks_exact_mut(width).zip(factors) {
+        row.iter_mut().for_each(|x| *x = *x * factor);
+    }
+}

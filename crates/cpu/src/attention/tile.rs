@@ -1,0 +1,125 @@
+//! Products of small matrices, tile by tile, with the microkernels of `gemm`.
+
+use super::rows::Matrix;
+use crate::gemm::kernel::{Access, Call, Kernels};
+use std::ptr;
+
+/// Where a product goes.
+#[derive(Clone, Copy)]
+pub enum Target<R> {
+    /// Into rows so far apart; what is behind a row's columns up to whole vectors is overwritten.
+    Rows(*mut R, usize),
+    /// Into rows of [`Panels`] from this one on; added to what is there, or instead of it.
+    Panels(Panels<R>, usize, bool),
+}
+
+/// A matrix whose columns are cut into panels as wide as a tile; the last one is one vector wide if that is enough.
+#[derive(Clone, Copy)]
+pub struct Panels<R> {
+    /// The numbers: panel after panel, row after row.
+    pub first: *mut R,
+    /// Rows.
+    pub rows: usize,
+    /// Columns.
+    pub columns: usize,
+}
+
+impl<R: Copy> Panels<R> {
+    /// The panels of the first columns: for each the first column, the width and the numbers.
+    ///
+    /// # Safety
+    /// The numbers must be there, and used by nobody else.
+    pub unsafe fn parts<'a>(
+        self,
+        kernels: &Kernels<R>,
+    ) -> impl Iterator<Item = (usize, usize, &'a mut [R])> + use<'a, R> {
+        let (width, lanes) = (kernels.columns(), kernels.lanes);
+        (0..self.columns).step_by(width).map(move |column| {
+            let own = if self.columns - column > lanes { width } else { lanes };
+            // SAFETY: the caller's promise.
+            let numbers =
+                unsafe { std::slice::from_raw_parts_mut(self.first.add(column * self.rows), self.rows * own) };
+            (column, own, numbers)
+        })
+    }
+}
+
+/// The left operand of a product: element (row, term).
+#[derive(Clone, Copy)]
+pub enum Left<R> {
+    /// Rows of terms.
+    Rows(Matrix<R>),
+    /// Terms of rows: the transpose.
+    Terms(Matrix<R>),
+}
+
+/// A product of `rows` × `terms` by `terms` × `columns`, whose sums are cut into blocks of `block` terms.
+pub struct Product<R> {
+    /// Rows of the result.
+    pub rows: usize,
+    /// Columns of the result.
+    pub columns: usize,
+    /// Terms of each sum.
+    pub terms: usize,
+    /// Terms of a block.
+    pub block: usize,
+    /// The left operand.
+    pub left: Left<R>,
+    /// Terms of columns; what is behind the columns up to whole vectors is read.
+    pub right: Matrix<R>,
+    /// Distance between what the right operand has of neighbouring tiles.
+    pub right_panel: usize,
+}
+
+impl<R: Copy> Product<R> {
+    /// Computes the product. `counter` is room for [`counter`] numbers.
+    ///
+    /// # Safety
+    /// The processor must have the kernels' instructions, operands be readable, and the target be used by nobody else.
+    pub unsafe fn compute(&self, kernels: &Kernels<R>, counter: *mut R, target: Target<R>) {
+        let (width, lanes) = (kernels.columns(), kernels.lanes);
+        let (left, access, step, row_step) = match self.left {
+            Left::Rows(Matrix { first, step }) => (first, Access::Rows, step, step),
+            Left::Terms(Matrix { first, step }) => (first, Access::Panel, step, 1),
+        };
+        // Tiles of about the same height: low ones take as long as higher ones.
+        let tiles = self.rows.div_ceil(kernels.rows());
+        for (j, column) in (0..self.columns).step_by(width).enumerate() {
+            let vectors = if self.columns - column > lanes { 2 } else { 1 };
+            for i in 0..tiles {
+                let (row, end) = (i * self.rows / tiles, (i + 1) * self.rows / tiles);
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let (out, out_row, adds) = match target {
+                        Target::Rows(first, step) => (first.add(row * step + column), step, false),
+                        Target::Panels(panels, from, adds) => {
+                            let step = vectors * lanes;
+                            (panels.first.add(column * panels.rows + (from + row) * step), step, adds)
+                        }
+                    };
+                    let before: *const R = out;
+                    let call = Call {
+                        terms: self.terms,
+                        block: self.block,
+                        a: left.offset(row as isize * row_step),
+                        a_step: step,
+                        b: self.right.first.add(j * self.right_panel),
+                        b_term: self.right.step,
+                        counter,
+                        start: ptr::null(),
+                        merge: &raw const before,
+                        merges: usize::from(adds),
+                        out,
+                        out_row: out_row as isize,
+                    };
+                    kernels.table[end - row - 1][vectors - 1][access as usize](&call);
+                }
+            }
+        }
+    }
+}
+
+/// Numbers of the microkernels' counter.
+pub fn counter<R>(kernels: &Kernels<R>) -> usize {
+    kernels.rows() * kernels.columns() * crate::gemm::kernel::COUNTER
+}
