@@ -193,20 +193,25 @@ impl Arriving {
                 return;
             }
         }
-        let Some(entry) = self.awaited.remove(&full) else {
-            let problem = match self.names.contains(&full) {
-                true => "is there twice".to_string(),
-                false => match nearest(&full, self.names.iter().map(String::as_str)) {
-                    Some(nearest) => format!("is not expected (nearest: {nearest})"),
-                    None => "is not expected".to_string(),
-                },
-            };
-            return self.problems.push(format!("{name} {problem}"));
-        };
+        let Some(entry) = self.awaited.remove(&full) else { return self.not_awaited(name, &full) };
         if shape != entry.shape() {
             return self.problems.push(format!("{name} has the shape {shape:?} and must have {:?}", entry.shape()));
         }
         self.state.extend(entry.split(tensor));
+    }
+
+    fn not_awaited(&mut self, name: &str, full: &str) {
+        // Looking for names takes its time, which is wasted on what is not listed.
+        let names: &[String] = if self.problems.len() < LISTED { &self.names } else { &[] };
+        let nearest = || nearest(full, names.iter().map(String::as_str));
+        let problem = match self.names.iter().any(|known| known == full) {
+            true => "is there twice".to_string(),
+            false => match nearest() {
+                Some(nearest) => format!("is not expected (nearest: {nearest})"),
+                None => "is not expected".to_string(),
+            },
+        };
+        self.problems.push(format!("{name} {problem}"));
     }
 
     /// The state of the model.

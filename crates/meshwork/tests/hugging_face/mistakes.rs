@@ -127,6 +127,30 @@ fn other_rotary_positions_are_named_with_what_can_be() {
 }
 
 #[test]
+fn no_value_of_a_key_is_a_surprise() {
+    let odd = [json!(null), json!([]), json!({}), json!(""), json!(true), json!(-1), json!(0), json!(0.5), json!(3)];
+    let odd = odd.into_iter().chain([json!(1000), json!(1u64 << 28), json!(u64::MAX), json!(1e300), json!("null")]);
+    let odd: Vec<Value> = odd.collect();
+    for model in ["gpt2", "llama"] {
+        let spoilt = Spoilt::new(model);
+        let path = spoilt.path("config.json");
+        let config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        for key in config.as_object().unwrap().keys() {
+            for value in &odd {
+                let mut changed = config.clone();
+                changed[key] = value.clone();
+                fs::write(&path, changed.to_string()).unwrap();
+                // Whatever it is, it is said or has no effect on the names and shapes of the weights.
+                if let Err(error) = load(spoilt.folder.path()) {
+                    let said = error.to_string();
+                    assert!(said.contains("config.json"), "{key} = {value}: {said}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn sizes_that_are_missing_or_do_not_go_together_are_named() {
     for (model, keys) in [
         ("gpt2", ["model_type", "vocab_size", "n_positions", "n_embd", "n_head", "n_layer"].as_slice()),
