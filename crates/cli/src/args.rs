@@ -24,6 +24,8 @@ pub enum Command {
     Train(Box<TrainArgs>),
     /// Write text with a language model that was trained
     Generate(GenerateArgs),
+    /// Write a language model that was trained as a folder of Hugging Face
+    Export(ExportArgs),
     /// Show the program of one training step: kernels, shapes, FLOPs, bytes, memory
     Explain(ExplainArgs),
     /// Measure how fast this machine runs, beside what it can do at most
@@ -173,7 +175,7 @@ pub struct TrainArgs {
 /// Flags of `generate`.
 #[derive(Args, Debug)]
 pub struct GenerateArgs {
-    /// Folder that a training of gpt or llama was saved to
+    /// Folder that a training of gpt or llama was saved to, or one of Hugging Face: config.json, safetensors, tokenizer.json
     #[arg(long, value_name = "DIR", value_parser = path)]
     pub checkpoint: PathBuf,
     /// What the text begins with
@@ -197,6 +199,20 @@ pub struct GenerateArgs {
     /// Threads; the text does not depend on them [default: all cores]
     #[arg(long, value_name = "N", value_parser = count)]
     pub threads: Option<u64>,
+}
+
+/// Flags of `export`.
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// Folder that a training of gpt or llama was saved to
+    #[arg(long, value_name = "DIR", value_parser = path)]
+    pub checkpoint: PathBuf,
+    /// Folder to write, which must be new or empty
+    #[arg(long, value_name = "DIR", value_parser = path)]
+    pub to: PathBuf,
+    /// Bytes of weights in one file, above which there are several
+    #[arg(long, value_name = "N", value_parser = count, default_value = "5000000000")]
+    pub max_shard_bytes: u64,
 }
 
 /// Flags of `explain`.

@@ -2,6 +2,7 @@
 
 use meshwork::checkpoint::CheckpointError;
 use meshwork::data::DataError;
+use meshwork::hugging_face::HuggingFaceError;
 use meshwork::train::TrainError;
 use std::panic::{UnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -24,6 +25,14 @@ impl Failure {
         Failure::Mistake(text.to_string())
     }
 
+    /// A mistake in what a flag was given.
+    pub fn about(self, flag: &str) -> Failure {
+        match self {
+            Failure::Mistake(text) => Failure::Mistake(format!("{flag}: {text}")),
+            other => other,
+        }
+    }
+
     /// Says it on standard error.
     pub fn print(&self) {
         match self {
@@ -44,6 +53,12 @@ impl Failure {
 
 impl From<CheckpointError> for Failure {
     fn from(error: CheckpointError) -> Self {
+        if error.is_io() { Failure::System(error.to_string()) } else { Failure::Mistake(error.to_string()) }
+    }
+}
+
+impl From<HuggingFaceError> for Failure {
+    fn from(error: HuggingFaceError) -> Self {
         if error.is_io() { Failure::System(error.to_string()) } else { Failure::Mistake(error.to_string()) }
     }
 }

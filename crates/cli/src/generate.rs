@@ -1,13 +1,10 @@
 //! `meshwork generate`: text from a trained language model.
 
-use crate::args::{GenerateArgs, TrainArgs};
+use crate::args::GenerateArgs;
 use crate::failure::Failure;
-use crate::samples::{load_tokenizer, saved_tokenizer};
-use crate::settings::Settings;
+use crate::language_model::LanguageModel;
 use meshwork::Device;
-use meshwork::checkpoint::Folder;
 use meshwork::generate::{Generator, Sampling};
-use meshwork::nn::Transformer;
 use std::io::Write;
 
 /// Writes what follows a prompt, as it comes.
@@ -16,24 +13,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
         let threads = usize::try_from(threads).unwrap_or(usize::MAX);
         meshwork::set_num_threads(threads).map_err(|e| Failure::Mistake(format!("--threads: {e}")))?;
     }
-    let checkpoint = Folder::new(&args.checkpoint).load().map_err(|e| match Failure::from(e) {
-        Failure::Mistake(text) => Failure::Mistake(format!("--checkpoint: {text}")),
-        other => other,
-    })?;
-    let state = checkpoint.state();
-    let (settings, _) = Settings::resumed(&state.settings, &TrainArgs::default(), &[])?;
-    let Some(language) = &settings.language else {
-        return Err(Failure::Mistake(format!(
-            "--checkpoint: {} is of {}, which writes no text; train gpt or llama",
-            args.checkpoint.display(),
-            state.model
-        )));
-    };
-    let tokenizer = load_tokenizer(&saved_tokenizer(checkpoint.folder()))?;
-    let built_in = language.sizes.model(settings.model, tokenizer.vocabulary())?;
-    let config = built_in.transformer().expect("a language model is a transformer");
-    let model = Transformer::new(*config);
-    checkpoint.load_model(&model)?;
+    let LanguageModel { model, tokenizer } = LanguageModel::load(&args.checkpoint)?;
     Device::cpus().map_err(Failure::mistake)?;
 
     let mut prompt = tokenizer.encode(&args.prompt).map_err(|e| Failure::Mistake(format!("--prompt: {e}")))?;

@@ -5,10 +5,12 @@ mod bench;
 mod config;
 mod devices;
 mod explain;
+mod export;
 mod failure;
 mod generate;
 mod interrupt;
 mod language;
+mod language_model;
 mod large_batch;
 mod layout;
 mod log;
@@ -60,6 +62,7 @@ fn run(argv: &[String]) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Train(args) => train::run(args, &argv[2..]),
         Command::Generate(args) => generate::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Export(args) => export::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Explain(args) => explain::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Bench(args) => bench::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Trace(args) => timeline::run(&args).map(|()| ExitCode::SUCCESS),

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 /// The text that comes with the program.
 pub const SOURCE: &str = "source";
-/// The file in the folder of a run that says what its tokens are.
-const TOKENIZER: &str = "tokenizer.json";
+/// The file in the folder of a run, or of Hugging Face, that says what its tokens are.
+pub const TOKENIZER: &str = "tokenizer.json";
 
 /// The data of a run.
 pub struct Samples {

@@ -230,3 +230,26 @@ fn documents_without_an_end_of_text_are_noted() {
     assert_eq!(text.num_tokens, 4);
     assert_eq!(text.notes, ["the tokenizer knows no end of text: nothing separates the documents"]);
 }
+
+#[test]
+fn built_in_tokenizers_give_the_same_tokens_as_their_tokenizer_json() {
+    let known = "Zwölf Boxkämpfer\n\tjagen \u{1f600} \u{2028}\r\n\"quer\" \\ <|end";
+    let odd = "\u{0}\u{fffd}\u{85}";
+    for (built_in, spoken) in [
+        (Tokenizer::Bytes, known),
+        (Tokenizer::Bytes, odd),
+        (Tokenizer::characters([known]), known),
+        (Tokenizer::characters([known]), "unknown: ÄXY% Box"),
+        (Tokenizer::characters([known, odd]), odd),
+    ] {
+        let file = Tokenizer::from_json(&built_in.to_tokenizer_json(), "interchange").unwrap();
+        assert_eq!(file.vocabulary(), built_in.vocabulary(), "{built_in}");
+        assert_eq!(file.end_of_text(), built_in.end_of_text(), "{built_in}");
+        let tokens = built_in.encode(spoken).unwrap();
+        assert_eq!(file.encode(spoken).unwrap(), tokens, "{built_in}: {spoken:?}");
+        assert_eq!(file.decode(&tokens), built_in.decode(&tokens), "{built_in}: {spoken:?}");
+        let ended = [tokens.as_slice(), &[built_in.end_of_text().unwrap()]].concat();
+        assert_eq!(file.encode(&format!("{spoken}<|endoftext|>")).unwrap(), ended);
+        assert_eq!(file.to_tokenizer_json(), built_in.to_tokenizer_json());
+    }
+}

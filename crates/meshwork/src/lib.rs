@@ -5,6 +5,7 @@ extern crate self as meshwork;
 
 pub mod checkpoint;
 pub mod generate;
+pub mod hugging_face;
 mod inspect;
 pub mod mesh;
 pub mod monitor;

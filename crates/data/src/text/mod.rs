@@ -26,6 +26,7 @@ mod error;
 #[cfg(feature = "tokenizer-files")]
 mod file;
 mod folder;
+mod interchange;
 mod open;
 mod sequences;
 mod stream;

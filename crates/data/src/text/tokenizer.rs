@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::characters::Characters;
 #[cfg(feature = "tokenizer-files")]
 use super::file::TokenizerFile;
-use super::{TextError, TextStream};
+use super::{TextError, TextStream, interchange};
 use crate::{DataError, Result};
 
 /// What turns text into tokens and tokens into text. Clones share their tables.
@@ -134,6 +134,17 @@ impl Tokenizer {
         };
         let saved = Saved { meshwork_tokenizer: VERSION, kind };
         serde_json::to_string(&saved).expect("strings and numbers can be written as JSON")
+    }
+
+    /// The tokenizer as a `tokenizer.json`, which other programs read with the library `tokenizers`. Text that spells the
+    /// end of text, `<|endoftext|>`, becomes that token there.
+    pub fn to_tokenizer_json(&self) -> String {
+        match self {
+            Self::Bytes => interchange::bytes().to_string(),
+            Self::Characters(characters) => interchange::characters(characters).to_string(),
+            #[cfg(feature = "tokenizer-files")]
+            Self::File(file) => file.json().to_owned(),
+        }
     }
 
     /// The tokenizer that [`to_json`](Self::to_json) wrote, or of the text of a `tokenizer.json`. `origin` says in errors

@@ -19,7 +19,7 @@
 //! replaced after that; only then the checkpoint before the previous one is removed. Whenever the process dies,
 //! `latest` names a whole checkpoint. (`model.safetensors` follows `latest` a moment later.)
 
-mod disk;
+pub(crate) mod disk;
 mod error;
 mod folder;
 mod manifest;
@@ -29,6 +29,7 @@ mod weights;
 pub use error::CheckpointError;
 pub use folder::{Checkpoint, Folder};
 pub use state::{FORMAT, LossSum, TrainingState};
+pub(crate) use weights::to_bytes;
 pub use weights::{load_module, load_weights, save_weights};
 
 /// The result of everything that saves or loads.

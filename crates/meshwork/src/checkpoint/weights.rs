@@ -92,7 +92,7 @@ impl safetensors::View for View<'_> {
 }
 
 /// The bytes of a safetensors file. The writer sorts by dtype and name, so they depend on the tensors alone.
-pub(super) fn to_bytes(tensors: &[(String, Tensor)]) -> Vec<u8> {
+pub(crate) fn to_bytes(tensors: &[(String, Tensor)]) -> Vec<u8> {
     let views = tensors
         .iter()
         .map(|(name, t)| (name, View { dtype: to_safetensors(t.dtype()), shape: t.shape(), bytes: t.to_bytes() }));
