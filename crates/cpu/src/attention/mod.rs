@@ -32,7 +32,20 @@
 //! # Floor
 //!
 //! Forward takes 2 (D + E) floating-point operations and one exponential for each pair of a query and a key that it sees,
-//! backward 2 (3 D + 2 E) and one exponential; an exponential takes about 1 cycle in vectors of 8.
+//! backward 2 (3 D + 2 E) and one exponential, of about 1 cycle each in vectors of 8 numbers; all operands and results
+//! pass once through memory. On two Zen 3 cores (`kernel_speed 2 attention`: causal, f32, only pairs that are seen count;
+//! shares of what the cores do in registers, 119 GFLOP/s in this one run on a shared machine), samples × positions × heads ×
+//! features:
+//!
+//! | | forward | share of the peak | backward | share of the peak |
+//! |---|---|---|---|---|
+//! | 16 × 128 × 8 × 32 | 3.7 ms | 31 % | 8.5 ms | 33 % |
+//! | 16 × 128 × 8 × 64 | 6.6 ms | 35 % | 19.4 ms | 29 % |
+//! | 2 × 1024 × 8 × 64 | 27.8 ms | 65 % | 75.7 ms | 59 % |
+//! | 1 × 1024 × 8 × 128 | 24.0 ms | 75 % | 64.8 ms | 69 % |
+//!
+//! What short sequences lose: the triangle is covered by whole units, a fifth more pairs at 128 positions than are seen; a
+//! softmax takes a fifth of the time, and so does copying rows in and out, which lie a cache line or two at a time.
 
 mod backward;
 mod call;
