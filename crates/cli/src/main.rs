@@ -11,10 +11,13 @@ mod interrupt;
 mod language;
 mod large_batch;
 mod layout;
+mod lines;
 mod log;
+mod metrics;
 mod mistakes;
 mod progress;
 mod recipe;
+mod report;
 mod samples;
 mod settings;
 mod timeline;
@@ -62,6 +65,7 @@ fn run(argv: &[String]) -> Result<ExitCode, Failure> {
         Command::Generate(args) => generate::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Explain(args) => explain::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Bench(args) => bench::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Report(args) => report::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Trace(args) => timeline::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Top(args) => top::run(&args),
         Command::Devices(args) => devices::run(args.devices.as_ref()).map(|()| ExitCode::SUCCESS),
