@@ -6,6 +6,7 @@ use crate::devices::Devices;
 use crate::language::{LanguageArgs, SizeArgs};
 use crate::large_batch::LargeBatchArgs;
 use crate::layout::LayoutArgs;
+use crate::metrics::{Target, target};
 use crate::values::*;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -32,6 +33,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Watch a training that runs: its step, loss and speed, the cores, queues and memory
     Top(TopArgs),
+    /// Write a page about a training: loss, speed, memory, settings
+    Report(ReportArgs),
     /// Draw a timeline that --trace has written
     Trace(TraceArgs),
     /// Show the devices
@@ -158,6 +161,10 @@ pub struct TrainArgs {
     /// Write a line of JSON for every step and epoch
     #[arg(long, value_name = "FILE.jsonl", value_parser = path, help_heading = "Files")]
     pub log: Option<PathBuf>,
+    /// Write loss, gradient norm, speed, TFLOP/s, share of the peak and memory of every step to FILE.jsonl, FILE.csv, or a
+    /// folder for TensorBoard; may be given several times [default: DIR/metrics.jsonl with --save DIR]
+    #[arg(long, value_name = "PATH", value_parser = target, help_heading = "Files")]
+    pub metrics: Vec<Target>,
     /// Write a timeline of every kernel, copy and wait; meshwork trace FILE draws it
     #[arg(long, value_name = "FILE.json", value_parser = path, help_heading = "Files")]
     pub trace: Option<PathBuf>,
@@ -234,6 +241,20 @@ pub struct ExplainArgs {
     pub vocabulary: u64,
     #[command(flatten)]
     pub layout: LayoutArgs,
+}
+
+/// Flags of `report`.
+#[derive(Args, Debug)]
+pub struct ReportArgs {
+    /// Folder that a training was saved to, or the FILE.jsonl of its --metrics
+    #[arg(value_name = "RUN", value_parser = path)]
+    pub run: PathBuf,
+    /// The page [default: RUN/report.html; beside a file, its name with .html]
+    #[arg(long, value_name = "FILE.html", value_parser = path)]
+    pub to: Option<PathBuf>,
+    /// A timeline of --trace, to be summed up on the page
+    #[arg(long, value_name = "FILE.json", value_parser = path)]
+    pub timeline: Option<PathBuf>,
 }
 
 /// Flags of `top`.

@@ -1,23 +1,20 @@
 //! The log: one line of JSON for every step and every epoch.
 
 use crate::failure::Failure;
+use crate::lines::{LineFile, Purpose, kept_bytes};
 use meshwork::train::{EpochDone, StepDone};
 use serde_json::Value;
-use std::fs::{File, OpenOptions};
-use std::io::{Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+const PURPOSE: Purpose = Purpose { flag: "--log", what: "a log", advice: "name another file" };
 
 /// An open log.
-pub struct Log {
-    path: PathBuf,
-    file: File,
-}
+pub struct Log(LineFile);
 
 impl Log {
     /// A new log, in place of what is there.
     pub fn create(path: &Path) -> Result<Log, Failure> {
-        let file = File::create(path).map_err(|e| cannot("write", path, &e))?;
-        Ok(Log { path: path.to_owned(), file })
+        LineFile::create(PURPOSE, path).map(Log)
     }
 
     /// Goes on with a log after the given number of steps and epochs; what it says of later ones is cut off.
@@ -25,23 +22,12 @@ impl Log {
         if !path.exists() {
             return Log::create(path);
         }
-        let text = std::fs::read_to_string(path).map_err(|e| cannot("read", path, &e))?;
-        let kept = kept_bytes(&text, steps, epochs).map_err(|line| {
-            Failure::Mistake(format!("--log: line {line} of {} is not of a log; name another file", path.display()))
-        })?;
-        let open = || {
-            let mut file = OpenOptions::new().write(true).open(path)?;
-            file.set_len(kept as u64)?;
-            file.seek(SeekFrom::End(0))?;
-            Ok(file)
-        };
-        let file = open().map_err(|e| cannot("write", path, &e))?;
-        Ok(Log { path: path.to_owned(), file })
+        LineFile::resume(PURPOSE, path, |text| kept_bytes(text, |line| stays(line, steps, epochs))).map(Log)
     }
 
     /// `{"step":1,"loss":2.3025851,"lr":0.001}`
     pub fn step(&mut self, step: &StepDone) -> Result<(), Failure> {
-        self.line(&format!(
+        self.0.write(&format!(
             "{{\"step\":{},\"loss\":{},\"lr\":{}}}\n",
             step.step,
             finite(step.loss, step.loss.into()),
@@ -54,19 +40,11 @@ impl Log {
         let loss = finite(epoch.train_loss, epoch.train_loss);
         let EpochDone { epoch, test, .. } = epoch;
         let test_loss = finite(test.loss, test.loss);
-        self.line(&format!(
+        self.0.write(&format!(
             "{{\"epoch\":{epoch},\"train_loss\":{loss},\"test_loss\":{test_loss},\"test_accuracy\":{}}}\n",
             finite(test.accuracy, test.accuracy)
         ))
     }
-
-    fn line(&mut self, line: &str) -> Result<(), Failure> {
-        self.file.write_all(line.as_bytes()).map_err(|e| cannot("write", &self.path, &e))
-    }
-}
-
-fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Failure {
-    Failure::System(format!("--log: cannot {what} {}: {error}", path.display()))
 }
 
 /// The shortest text that reads back to the same number; JSON has no word for others than finite ones but null.
@@ -74,29 +52,21 @@ fn finite(shortest: impl ToString, value: f64) -> String {
     if value.is_finite() { shortest.to_string() } else { "null".to_string() }
 }
 
-/// Bytes up to the first line beyond `steps` and `epochs`, or the number of a line that is none of a log. A last
-/// line that was cut off in the middle goes, too.
-fn kept_bytes(text: &str, steps: u64, epochs: u64) -> Result<usize, usize> {
-    let mut kept = 0;
-    for (i, line) in text.split_inclusive('\n').enumerate() {
-        let number = |key: &str| serde_json::from_str::<Value>(line).ok()?.get(key)?.as_u64();
-        let stays = match (number("step"), number("epoch")) {
-            _ if !line.ends_with('\n') => false,
-            (Some(step), _) => step <= steps,
-            (None, Some(epoch)) => epoch <= epochs,
-            (None, None) => return Err(i + 1),
-        };
-        if !stays {
-            break;
-        }
-        kept += line.len();
-    }
-    Ok(kept)
+/// Whether a line is of one of the first steps and epochs; `None` for one that is none of a log.
+fn stays(line: &str, steps: u64, epochs: u64) -> Option<bool> {
+    let line: Value = serde_json::from_str(line).ok()?;
+    let number = |key: &str| line.get(key)?.as_u64();
+    number("step").map(|step| step <= steps).or_else(|| number("epoch").map(|epoch| epoch <= epochs))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{finite, kept_bytes};
+    use super::{finite, stays};
+    use crate::lines;
+
+    fn kept_bytes(text: &str, steps: u64, epochs: u64) -> Result<usize, usize> {
+        lines::kept_bytes(text, |line| stays(line, steps, epochs))
+    }
 
     #[test]
     fn later_lines_are_cut_off() {

@@ -13,10 +13,13 @@ mod language;
 mod language_model;
 mod large_batch;
 mod layout;
+mod lines;
 mod log;
+mod metrics;
 mod mistakes;
 mod progress;
 mod recipe;
+mod report;
 mod samples;
 mod settings;
 mod timeline;
@@ -65,6 +68,7 @@ fn run(argv: &[String]) -> Result<ExitCode, Failure> {
         Command::Export(args) => export::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Explain(args) => explain::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Bench(args) => bench::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Report(args) => report::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Trace(args) => timeline::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Top(args) => top::run(&args),
         Command::Devices(args) => devices::run(args.devices.as_ref()).map(|()| ExitCode::SUCCESS),

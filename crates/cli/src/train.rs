@@ -1,16 +1,18 @@
 //! `meshwork train`.
 
 use crate::args::TrainArgs;
+use crate::bench::machine::Machine;
 use crate::failure::Failure;
 use crate::language::{SizeArgs, Sizes};
 use crate::layout::{self, Layout};
 use crate::log::Log;
+use crate::metrics::{DeviceMemory, Metrics, RunLine, Targets};
 use crate::progress::{Progress, Unit, say};
 use crate::samples::Samples;
 use crate::settings::{Settings, parse, run_folder, without_effect};
 use crate::top::View;
 use crate::values::{AugmentName, OrderName};
-use crate::{INTERRUPTED, config, interrupt, large_batch, recipe, tracing};
+use crate::{INTERRUPTED, config, interrupt, large_batch, metrics, recipe, tracing};
 use meshwork::checkpoint::{Checkpoint, CheckpointError, Folder, load_module};
 use meshwork::data::{Dataset, Order};
 use meshwork::mesh::Footprint;
@@ -20,6 +22,7 @@ use meshwork::train::{BuiltIn, Event, Length, Outcome, Saving, TrainSettings, Tr
 use meshwork::{Device, manual_seed};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Trains a model as the flags and the files that they name say.
 pub fn run(flags: Box<TrainArgs>, argv: &[String]) -> Result<ExitCode, Failure> {
@@ -30,6 +33,13 @@ pub fn run(flags: Box<TrainArgs>, argv: &[String]) -> Result<ExitCode, Failure> 
     given.layout.place.rotate_right(flags.layout.place.len());
     if given.resume.is_some() && given.init.is_some() {
         return Err(Failure::mistake("--init and --resume exclude each other: a resumed run has its weights already"));
+    }
+
+    for (flag, file) in [("--log", &given.log), ("--trace", &given.trace)] {
+        if let Some(file) = file.as_ref().filter(|file| given.metrics.iter().any(|target| target.is(file))) {
+            let file = file.display();
+            return Err(Failure::Mistake(format!("--metrics: {file} is the file of {flag}; name another one")));
+        }
     }
 
     given.layout.set_devices(given.threads)?;
@@ -81,13 +91,22 @@ impl Run {
         let footprints = self.layout.as_ref().map(|layout| layout.mesh.footprints(&*model, &*optimizer));
         let schedule = recipe::schedule(&self.settings, samples, total);
         let parameters = model.num_parameters();
-        let train_settings = self.train_settings(length);
+        let targets = self.metrics_targets();
+        let train_settings = TrainSettings { metrics: !targets.is_empty(), ..self.train_settings(length) };
         let stop = train_settings.stop.clone();
         let mut trainer = Trainer::new(model, optimizer, schedule, self.samples.pair.clone(), train_settings);
         if let Some(checkpoint) = &self.checkpoint {
             trainer.resume(checkpoint)?;
         }
         let mut log = self.log(trainer.step(), trainer.epoch())?;
+        let mut metrics = match targets.is_empty() {
+            true => None,
+            false => {
+                let run = self.run_line(trainer.step(), total, parameters, footprints.as_deref());
+                let tokens = self.model.transformer().map(|config| config.context);
+                Some(Metrics::open(&targets, tokens, &run)?)
+            }
+        };
         interrupt::watch(stop.clone())?;
         let monitor = self.monitor(trainer.step(), total);
         let (publisher, warnings) = Publisher::start(&monitor);
@@ -109,6 +128,7 @@ impl Run {
                 (Event::Epoch(epoch), Some(log)) => log.epoch(epoch),
                 _ => Ok(()),
             };
+            let written = written.and_then(|()| metrics.as_mut().map_or(Ok(()), |metrics| metrics.observe(&event)));
             if let Err(e) = written {
                 failure.get_or_insert(e);
             }
@@ -128,6 +148,9 @@ impl Run {
         progress.finish();
         warn(trouble.into_iter().chain(publisher.finish()));
         let outcome = outcome?;
+        if let Err(e) = metrics.as_mut().map_or(Ok(()), |metrics| metrics.finish(&outcome)) {
+            failure.get_or_insert(e);
+        }
         match failure {
             Some(failure) => Err(failure),
             None => Ok(self.conclude(&outcome)),
@@ -191,6 +214,40 @@ impl Run {
             Some(path) => Log::create(path).map(Some),
             None => Ok(None),
         }
+    }
+
+    fn metrics_targets(&self) -> Targets {
+        let resumed = self.given.resume.as_deref().map(run_folder);
+        let steps = self.checkpoint.as_ref().map(|checkpoint| checkpoint.state().step);
+        Targets { given: self.given.metrics.clone(), folder: self.folder.clone(), resumed: resumed.zip(steps) }
+    }
+
+    /// What metrics say of the run.
+    fn run_line(&self, done: u64, total: u64, parameters: usize, footprints: Option<&[Footprint]>) -> RunLine {
+        let machine = Machine::of_all_devices();
+        let memory = |footprint: &Footprint| DeviceMemory {
+            device: footprint.device.to_string(),
+            parameters: footprint.parameters,
+            gradients: footprint.gradients,
+            optimizer_state: footprint.state,
+        };
+        let run = metrics::Run {
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
+            model: self.model.name().to_string(),
+            parameters,
+            data: self.samples.in_words.clone(),
+            steps: Some(total).filter(|total| *total != u64::MAX),
+            settings: self.settings.recorded(),
+            plan: self.layout.as_ref().map(Layout::name),
+            devices: layout::devices_in_words(),
+            memory: footprints.unwrap_or_default().iter().map(memory).collect(),
+            peak_gflops: metrics::rounded(machine.peak()),
+            processor: machine.processor,
+            cores: machine.cores,
+            simd: machine.level.name().to_string(),
+        };
+        RunLine { step: done, run }
     }
 
     fn introduce(&self, parameters: usize, footprints: Option<Vec<Footprint>>, total: u64, done: u64) {

@@ -10,11 +10,11 @@ fn flags_and_names() {
     let cases = [
         (
             "",
-            "which command? Known are train, generate, export, explain, bench, top, trace, devices; see meshwork --help",
+            "which command? Known are train, generate, export, explain, bench, top, report, trace, devices; see meshwork --help",
         ),
         (
             "trian lenet",
-            "there is no command \"trian\" (did you mean train?); known are train, generate, export, explain, bench, top, trace, devices",
+            "there is no command \"trian\" (did you mean train?); known are train, generate, export, explain, bench, top, report, trace, devices",
         ),
         ("train", "which model? Known are lenet, mlp, gpt, llama: meshwork train lenet"),
         ("train lenett", "MODEL: \"lenett\" is not known (did you mean lenet?); known are lenet, mlp, gpt, llama"),

@@ -3,8 +3,8 @@
 use meshwork::checkpoint::Folder;
 use meshwork::data::{ArrayDataset, DataPair, Dataset, Order};
 use meshwork::nn::{Dropout, Layer, Linear, Module};
-use meshwork::optim::{Adam, AdamOptions, Cosine};
-use meshwork::train::{Event, Length, Mlp, Saving, TrainError, TrainSettings, Trainer};
+use meshwork::optim::{Adam, AdamOptions, Constant, Cosine};
+use meshwork::train::{Event, Length, Mlp, Saving, StepDone, TrainError, TrainSettings, Trainer, loss};
 use meshwork::{Device, Tensor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,9 +29,13 @@ fn model() -> Small {
     model
 }
 
+fn points_of(count: usize) -> Vec<f32> {
+    (0..3 * count).map(|i| ((i * 7919 + 13) % 101) as f32 / 50.0 - 1.0).collect()
+}
+
 /// Points of three numbers; the class is the sign of their sum.
 fn points(count: usize) -> Arc<dyn Dataset> {
-    let values: Vec<f32> = (0..3 * count).map(|i| ((i * 7919 + 13) % 101) as f32 / 50.0 - 1.0).collect();
+    let values = points_of(count);
     let labels: Vec<i64> = values.chunks(3).map(|p| i64::from(p.iter().sum::<f32>() > 0.0)).collect();
     let data = ArrayDataset::new().with_field("point", [3], values).unwrap().with_field("label", [], labels).unwrap();
     Arc::new(data.with_num_classes(2).unwrap())
@@ -110,6 +114,66 @@ fn threads_and_saving_change_nothing() {
     let again = run(trainer(TrainSettings { saving, test_batch_size: 33, ..settings(16) }));
     device.set_num_threads(threads).unwrap();
     assert!(whole == again);
+}
+
+#[test]
+fn metrics_change_nothing_and_say_what_a_step_took() {
+    let steps = |settings: TrainSettings| {
+        let mut trainer = trainer(settings);
+        let mut steps: Vec<StepDone> = Vec::new();
+        let observe = &mut |event: Event<'_>| {
+            if let Event::Step(step) = event {
+                steps.push(step);
+            }
+        };
+        trainer.run(observe).unwrap();
+        let weights: Vec<Vec<f32>> = trainer.model().state().into_iter().map(|(_, t)| t.to_vec()).collect();
+        (steps, weights)
+    };
+    let (plain, weights) = steps(settings(16));
+    let (measured, with_metrics) = steps(TrainSettings { metrics: true, ..settings(16) });
+    // A norm that is never reached: gradients are multiplied by 1.
+    let (clipped, with_clipping) = steps(TrainSettings { max_norm: Some(1e9), ..settings(16) });
+    assert!(weights == with_metrics && weights == with_clipping);
+    assert!(plain.iter().all(|step| step.gradient_norm.is_none() && step.cost.is_none()));
+    for ((plain, measured), clipped) in plain.iter().zip(&measured).zip(&clipped) {
+        assert_eq!((plain.loss, plain.step, plain.lr), (measured.loss, measured.step, measured.lr));
+        assert!(measured.gradient_norm.unwrap() > 0.0);
+        assert_eq!(measured.gradient_norm, clipped.gradient_norm);
+        assert!(clipped.cost.is_none());
+        assert!((measured.seconds() * measured.samples_per_second - measured.samples as f64).abs() < 1e-6);
+    }
+    let flops = |step: usize| measured[step - 1].cost.unwrap().flops;
+    // Three products of 8 samples by each matrix, but for the gradient of the points; the partial batch has 2 samples.
+    assert!(flops(1) > 8 * 2 * (3 * 16 * 2 + 3 * 16 * 2 * 2) && flops(7) < flops(1) && flops(8) == flops(1));
+    let memory = measured.iter().map(|step| step.cost.unwrap().peak_memory);
+    assert!(memory.clone().all(|bytes| bytes > 4 * (3 * 16 + 16 + 16 * 2 + 2)) && memory.is_sorted());
+}
+
+#[test]
+fn the_gradient_norm_is_that_of_all_gradients_together() {
+    let model = Linear::new(3, 2);
+    model.init(5);
+    let points = Tensor::from_slice(&points_of(8), &[8, 3]);
+    let classes: Vec<i64> = points_of(8).chunks(3).map(|p| i64::from(p.iter().sum::<f32>() > 0.0)).collect();
+    let gradients = model.gradients(&loss(&model.forward(&points), &Tensor::from_slice(&classes, &[8])));
+    let squares = gradients.iter().flat_map(|(_, gradient)| gradient.to_vec::<f32>()).map(|x| f64::from(x).powi(2));
+    let norm = squares.sum::<f64>().sqrt();
+
+    let model = Linear::new(3, 2);
+    model.init(5);
+    let optimizer = Adam::new(&model, AdamOptions::default());
+    let settings = TrainSettings { metrics: true, order: Order::Sequential, ..settings(1) };
+    let mut trainer = Trainer::new(model, optimizer, Constant { lr: 0.1 }, data(), settings);
+    let mut told = None;
+    trainer
+        .run(&mut |event| {
+            if let Event::Step(step) = event {
+                told = step.gradient_norm;
+            }
+        })
+        .unwrap();
+    assert!((told.unwrap() - norm).abs() < 1e-6 * norm, "{told:?}, {norm}");
 }
 
 #[test]

@@ -28,6 +28,12 @@ impl Machine {
         }
     }
 
+    /// This machine with the threads of all devices.
+    pub fn of_all_devices() -> Machine {
+        let threads = Device::cpus().map_or(1, |devices| devices.iter().map(Device::num_threads).sum());
+        Machine { threads, ..Machine::here() }
+    }
+
     /// Fused multiply-adds of f32 in registers, in GFLOP/s.
     pub fn peak(&self) -> f64 {
         limits::fma_f32(&Par::new(self.threads), self.level) / 1e9

@@ -3,7 +3,7 @@
 mod conv;
 mod elementwise;
 pub mod gemm;
-mod machine;
+pub mod machine;
 pub mod parallel;
 mod report;
 mod timing;

@@ -83,7 +83,7 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
     let built_in = args.sizes.built_in(args.model, args.vocabulary)?;
     let layout = args.layout.complete(&built_in, args.batch)?;
     let devices = Device::cpus().map_err(Failure::mistake)?;
-    let machine = Machine { threads: devices.iter().map(Device::num_threads).sum(), ..Machine::here() };
+    let machine = Machine::of_all_devices();
     let batch = usize::try_from(args.batch).unwrap_or(usize::MAX);
     let steps = u32::try_from(args.steps).unwrap_or(u32::MAX);
     let mut training = Training::new(args, &built_in, layout.as_ref())?;

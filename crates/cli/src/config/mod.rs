@@ -8,6 +8,7 @@ use crate::mistakes::{did_you_mean, in_words};
 use clap::{Arg, CommandFactory};
 use std::any::TypeId;
 use std::path::Path;
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// The keys of a file as flags, `--lr=0.1`, each checked by itself.
@@ -46,6 +47,14 @@ fn flags_of(text: &str, origin: &str) -> Result<Vec<String>, String> {
             ("place", other) => {
                 let wanted = "a table, such as [place] with \"*.fc1.weight\" = { tensor = \"split(0)\" }";
                 return Err(problem(format!("place must be {wanted}, not {}", type_name(other))));
+            }
+            ("metrics", DeValue::Array(paths)) => {
+                let flag = |path: &Spanned<DeValue<'_>>| {
+                    let text =
+                        text_of(path.get_ref(), arg).map_err(|wanted| problem(format!("metrics must be {wanted}")))?;
+                    Ok((path.span().start, format!("--metrics={text}")))
+                };
+                paths.iter().map(flag).collect::<Result<_, String>>()?
             }
             (_, value) => {
                 let text = text_of(value, arg).map_err(|wanted| problem(format!("{key} must be {wanted}")))?;

@@ -1,11 +1,11 @@
 //! `meshwork trace`: draws the timeline that `--trace` has written, or one of another program.
 
 mod axis;
-mod read;
-mod spans;
+pub mod read;
+pub mod spans;
 mod svg;
 mod terminal;
-mod view;
+pub mod view;
 
 use crate::args::TraceArgs;
 use crate::failure::Failure;

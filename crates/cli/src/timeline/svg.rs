@@ -6,7 +6,8 @@ use super::terminal::overlap;
 use super::view::{Mix, View};
 use crate::bench::time;
 use crate::progress::thousands;
-use std::fmt::{self, Write};
+use crate::words::Escaped;
+use std::fmt::Write;
 
 /// Colours of the operations that take the most time; further ones are grey.
 const COLOURS: [&str; 12] = [
@@ -252,22 +253,6 @@ fn legend(svg: &mut String, view: &View, top: f64) {
         let (count, nanos) = others.iter().fold((0, 0), |(n, t), operation| (n + operation.count, t + operation.time));
         let cells = [thousands(count as f64), time(nanos as f64 / 1e9), share(nanos)];
         row(LISTED + 1, &format!("{} others", others.len()), Some(class(LISTED)), &cells);
-    }
-}
-
-/// Text in XML; what XML has no word for is left out.
-struct Escaped<'a>(&'a str);
-
-impl fmt::Display for Escaped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.chars().try_for_each(|c| match c {
-            '<' => f.write_str("&lt;"),
-            '>' => f.write_str("&gt;"),
-            '&' => f.write_str("&amp;"),
-            '\u{fffe}' | '\u{ffff}' => Ok(()),
-            c if c.is_control() => f.write_char(' '),
-            c => f.write_char(c),
-        })
     }
 }
 

@@ -12,6 +12,7 @@ mod words;
 
 pub use beside::View;
 pub use terminal::{is_drawing, restore};
+pub use words::time;
 
 use crate::args::TopArgs;
 use crate::failure::Failure;

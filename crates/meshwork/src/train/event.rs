@@ -35,6 +35,28 @@ pub struct StepDone {
     pub samples: usize,
     /// Samples a second since the step before.
     pub samples_per_second: f64,
+    /// The [global norm](crate::optim::Gradients::global_norm) of its gradients before clipping, where it is computed: with
+    /// [`super::TrainSettings::max_norm`] or [`super::TrainSettings::metrics`].
+    pub gradient_norm: Option<f64>,
+    /// What it took, with [`super::TrainSettings::metrics`].
+    pub cost: Option<StepCost>,
+}
+
+impl StepDone {
+    /// Seconds since the step before.
+    pub fn seconds(&self) -> f64 {
+        self.samples as f64 / self.samples_per_second
+    }
+}
+
+/// What a step took of the devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepCost {
+    /// Floating-point operations of its programs on all devices; what is computed twice counts twice.
+    pub flops: u64,
+    /// The most bytes that were in use so far, summed over the devices that the trainer knows of: those of the mesh, or the
+    /// first one.
+    pub peak_memory: usize,
 }
 
 /// An epoch.

@@ -20,6 +20,9 @@ pub struct TrainSettings {
     pub length: Length,
     /// Gradients whose [global norm](crate::optim::Gradients::global_norm) is larger are scaled down to it. Default none.
     pub max_norm: Option<f64>,
+    /// Whether each [`StepDone`](super::StepDone) says what the step took, and the norm of its gradients, which is computed for
+    /// that if nothing else needs it. Does not change the result. Default no.
+    pub metrics: bool,
     /// The seed, for checkpoints: the model is initialised by whoever makes it. Default 0.
     pub seed: u64,
     /// Where and how often to save. Default not at all.
@@ -42,6 +45,7 @@ impl Default for TrainSettings {
             order: Order::Shuffled { seed: 0 },
             length: Length { epochs: Some(10), steps: None },
             max_norm: None,
+            metrics: false,
             seed: 0,
             saving: None,
             test_batch_size: 256,

@@ -1,6 +1,7 @@
 //! The training loop.
 
-use super::late::LateLoss;
+use super::cost::Meter;
+use super::late::{LateStep, Pending};
 use super::{EpochDone, Evaluation, Event, Outcome, Saving, StepDone, TrainError, TrainSettings, evaluate, loss};
 use crate::Tensor;
 use crate::checkpoint::{Checkpoint, CheckpointError, LossSum, TrainingState};
@@ -91,15 +92,17 @@ impl<M: Layer> Trainer<M> {
     /// Data that cannot be read, checkpoints that cannot be written.
     pub fn run(&mut self, observer: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, TrainError> {
         let mut loader = self.loader()?;
-        let mut late = LateLoss::new();
+        let mut late = LateStep::new();
+        let mut meter = self.settings.metrics.then(|| Meter::new(self.settings.mesh.as_ref()));
         let mut test = None;
         let mut interrupted = false;
         self.model.train();
         set_random_step(self.step);
         while !interrupted && !self.is_finished() {
             let batch = loader.next().expect("the loader's sequence has no end")?;
-            let (loss, step) = self.train(&batch);
-            if let Some(before) = late.exchange(loss, step) {
+            let (values, step) = self.train(&batch);
+            let cost = meter.as_mut().map(Meter::last_step);
+            if let Some(before) = late.exchange(values, StepDone { cost, ..step }) {
                 self.settle(before, observer);
             }
             test = None;
@@ -128,22 +131,33 @@ impl<M: Layer> Trainer<M> {
     }
 
     /// One step: forward, loss, gradients, update. Only hands it over to the device.
-    fn train(&mut self, batch: &Batch) -> (Tensor, StepDone) {
+    fn train(&mut self, batch: &Batch) -> (Pending, StepDone) {
         let lr = self.schedule.lr(self.step);
         self.optimizer.set_lr(lr);
 
         let mesh = self.settings.mesh.as_ref();
         let loss = loss(&self.model.forward(&inputs(batch, mesh)), &labels(batch, mesh));
         let mut gradients = self.model.gradients(&loss);
-        if let Some(max) = self.settings.max_norm {
-            gradients.clip_by_global_norm(max);
-        }
+        let gradient_norm = match self.settings.max_norm {
+            Some(max) => Some(gradients.clip_by_global_norm(max)),
+            None => self.settings.metrics.then(|| gradients.global_norm()),
+        };
         self.optimizer.step(gradients);
 
         self.step += 1;
         self.position = batch.next_position();
         let (step, epoch, samples) = (self.step, batch.epoch() + 1, batch.len());
-        (loss, StepDone { step, epoch, lr, samples, loss: f32::NAN, samples_per_second: 0.0 })
+        let done = StepDone {
+            step,
+            epoch,
+            loss: f32::NAN,
+            lr,
+            samples,
+            samples_per_second: 0.0,
+            gradient_norm: None,
+            cost: None,
+        };
+        (Pending { loss, gradient_norm }, done)
     }
 
     /// How well the model does on the test set.
