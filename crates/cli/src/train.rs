@@ -99,14 +99,12 @@ impl Run {
             trainer.resume(checkpoint)?;
         }
         let mut log = self.log(trainer.step(), trainer.epoch())?;
-        let mut metrics = match targets.is_empty() {
-            true => None,
-            false => {
-                let run = self.run_line(trainer.step(), total, parameters, footprints.as_deref());
-                let tokens = self.model.transformer().map(|config| config.context);
-                Some(Metrics::open(&targets, tokens, &run)?)
-            }
+        let open = || {
+            let run = self.run_line(trainer.step(), total, parameters, footprints.as_deref());
+            let tokens = self.model.transformer().map(|config| config.context);
+            Metrics::open(&targets, tokens, &run)
         };
+        let mut metrics = (!targets.is_empty()).then(open).transpose()?;
         interrupt::watch(stop.clone())?;
         let monitor = self.monitor(trainer.step(), total);
         let (publisher, warnings) = Publisher::start(&monitor);
@@ -242,7 +240,7 @@ impl Run {
             plan: self.layout.as_ref().map(Layout::name),
             devices: layout::devices_in_words(),
             memory: footprints.unwrap_or_default().iter().map(memory).collect(),
-            peak_gflops: metrics::rounded(machine.peak()),
+            peak_gflops: metrics::rounded(machine.undisturbed_peak()),
             processor: machine.processor,
             cores: machine.cores,
             simd: machine.level.name().to_string(),

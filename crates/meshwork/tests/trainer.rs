@@ -145,7 +145,7 @@ fn metrics_change_nothing_and_say_what_a_step_took() {
     }
     let flops = |step: usize| measured[step - 1].cost.unwrap().flops;
     // Three products of 8 samples by each matrix, but for the gradient of the points; the partial batch has 2 samples.
-    assert!(flops(1) > 8 * 2 * (3 * 16 * 2 + 3 * 16 * 2 * 2) && flops(7) < flops(1) && flops(8) == flops(1));
+    assert!(flops(1) > 8 * 2 * (2 * 3 * 16 + 3 * 16 * 2) && flops(7) < flops(1) && flops(8) == flops(1));
     let memory = measured.iter().map(|step| step.cost.unwrap().peak_memory);
     assert!(memory.clone().all(|bytes| bytes > 4 * (3 * 16 + 16 + 16 * 2 + 2)) && memory.is_sorted());
 }

@@ -38,7 +38,7 @@ impl Axis {
     /// `0.25`, `1.5k`, `3e-5`
     pub fn label(&self, tick: f64) -> String {
         let largest = self.ticks.iter().fold(0.0f64, |most, tick| most.max(tick.abs()));
-        let decimals = |unit: f64| (-(self.step / unit).log10() + 1e-9).ceil().max(0.0) as usize;
+        let decimals = |unit: f64| (-(self.step / unit).log10() - 1e-9).ceil().max(0.0) as usize;
         match largest {
             _ if tick == 0.0 => "0".to_string(),
             large if large >= 1e9 => format!("{:.*}G", decimals(1e9), tick / 1e9),
@@ -73,10 +73,7 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_enclose_the_range() {
-        assert_eq!(
-            labels(Axis::around(0.03, 2.31, 5)),
-            ["0.0".replace(".0", ""), "0.5".into(), "1.0".into(), "1.5".into(), "2.0".into(), "2.5".into()]
-        );
+        assert_eq!(labels(Axis::around(0.03, 2.31, 5)), ["0", "0.5", "1.0", "1.5", "2.0", "2.5"]);
         assert_eq!(labels(Axis::around(0.0, 0.003, 3)), ["0", "0.001", "0.002", "0.003"]);
         assert_eq!(labels(Axis::around(0.0, 5e-5, 5)), ["0", "1e-5", "2e-5", "3e-5", "4e-5", "5e-5"]);
         assert_eq!(labels(Axis::around(11_000.0, 13_900.0, 3)), ["11k", "12k", "13k", "14k"]);

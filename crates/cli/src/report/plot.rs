@@ -7,7 +7,7 @@ use std::fmt::Write;
 /// Pixels of a picture that is not scaled.
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 280.0;
-const LEFT: f64 = 62.0;
+const LEFT: f64 = 72.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 44.0;
