@@ -124,7 +124,7 @@ fn mistakes_are_named() {
         assert_eq!(ran.code, Some(2), "{arguments}: {}{}", ran.stdout, ran.stderr);
         assert!(ran.stderr.starts_with(expected), "{arguments}: {}", ran.stderr);
     }
-    let ran = place.ok(&format!("train mlp --steps 1 --batch 500 --context 9"));
+    let ran = place.ok("train mlp --steps 1 --batch 500 --context 9");
     assert!(ran.stderr.contains("--context has no effect with the model mlp"), "{}", ran.stderr);
     let ran = place.ok(&format!("train gpt {SMALL} --steps 1 --augment affine"));
     assert!(ran.stderr.contains("--augment has no effect with the model gpt"), "{}", ran.stderr);
