@@ -64,7 +64,6 @@ impl Samples {
             validation: language.validation,
             built_in: meshwork_corpus::documents(),
             cache: given.language.token_cache.clone(),
-            ..TextSource::default()
         };
         let text = open_text(&source).map_err(|e| Failure::Mistake(format!("--data: {e}")))?;
         let in_words = in_words(&text, source.length);
