@@ -9,6 +9,9 @@ use crate::shape::Type;
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
 
+/// Kernels of a chain, at most: so that long graphs of short kernels are looked through in time.
+const MOST: usize = 8;
+
 /// Joins kernels that stand one after the other in the order of the graph and compute with the same samples, where the
 /// target is faster so.
 pub fn chain(graph: &Graph, target: &dyn Target) -> Graph {
@@ -110,7 +113,7 @@ impl<'a> Draft<'a> {
                 draft.pass(id);
                 continue;
             }
-            if draft.join(uses, id).is_none() {
+            if draft.members.len() == MOST || draft.join(uses, id).is_none() {
                 break;
             }
             if target.chains(&draft.chain(uses).0) {
