@@ -45,9 +45,9 @@ fn a_training_writes_its_timeline_and_it_is_drawn() {
         assert_eq!(found.len(), 3, "{name} {shapes} in\n{text}");
         found[0].clone()
     };
-    let conv = with("conv", "f32[64, 1, 28, 28] f32[20, 1, 3, 3] -> f32[64, 20, 26, 26]");
-    assert_eq!((&conv["cat"], &conv["args"]["flops"]), (&"kernel".into(), &(64 * 20 * 26 * 26 * 9 * 2).into()));
-    assert_eq!(conv["args"]["bytes"], 4 * (64 * 784 + 180 + 64 * 20 * 26 * 26));
+    let conv = with("conv", "f32[64, 20, 13, 13] f32[50, 20, 5, 5] -> f32[64, 50, 9, 9]");
+    assert_eq!((&conv["cat"], &conv["args"]["flops"]), (&"kernel".into(), &(64 * 50 * 81 * 500 * 2).into()));
+    assert_eq!(conv["args"]["bytes"], 4 * (64 * 20 * 169 + 50 * 500 + 64 * 50 * 81));
     with("dot", "f32[64, 800] f32[128, 800] -> f32[64, 128]");
     assert!(spans(number("host main")).all(|e| e["cat"] == "wait"));
     assert!(spans(number("host main")).any(|e| e["name"] == "the value of f32[]"), "{text}");
