@@ -26,6 +26,7 @@ mod interleaved_x86;
 #[cfg(target_arch = "x86_64")]
 mod weight_x86;
 mod window;
+use crate::number::for_float;
 
 use crate::Context;
 use crate::gemm::drive::{Batch, Source, multiply_staged, staged_bytes};
@@ -34,26 +35,11 @@ use crate::gemm::real::same;
 use crate::gemm::scratch::Arena;
 use crate::gemm::{Element, Offsets, Place, Side, Size};
 use crate::operand::{Operand, Output};
-use half::{bf16, f16};
 use images::{Along, Images};
 use meshwork_graph::canonical::Blocks;
 use meshwork_graph::ops::{Conv, ConvGeometry, ConvWeight};
 use meshwork_graph::{DType, Layout, Shape};
 use window::Window;
-
-/// Calls a function for the element type of a dtype.
-macro_rules! for_float {
-    ($dtype:expr, $name:ident($($arg:expr),*)) => {
-        match $dtype {
-            DType::F32 => $name::<f32>($($arg),*),
-            DType::F64 => $name::<f64>($($arg),*),
-            DType::F16 => $name::<f16>($($arg),*),
-            DType::BF16 => $name::<bf16>($($arg),*),
-            other => panic!("convolution is not defined for {other}"),
-        }
-    };
-}
-use for_float;
 
 /// A convolution as one product per group, the unfolded input on the right.
 struct Unfolded {
@@ -219,7 +205,7 @@ pub mod forward {
         fn of<S: Element>(unfolded: &Unfolded, threads: usize) -> usize {
             unfolded.scratch::<S>(threads)
         }
-        for_float!(dtype, of(&unfolded, threads))
+        for_float!("convolution", dtype, of(&unfolded, threads))
     }
 
     /// Whether a convolution of a few samples needs little more than its arithmetic.
@@ -236,7 +222,7 @@ pub mod forward {
         fn of<S: Element>(u: &Unfolded, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
             u.run::<S>(inputs[1], inputs[0], output, scratch, context);
         }
-        for_float!(output.dtype, of(&unfolded, inputs, output, scratch, context))
+        for_float!("convolution", output.dtype, of(&unfolded, inputs, output, scratch, context))
     }
 }
 
@@ -257,7 +243,7 @@ pub mod weight {
         fn of<S: Element>(unfolded: &Unfolded, threads: usize) -> usize {
             unfolded.scratch::<S>(threads)
         }
-        for_float!(dtype, of(&unfolded, threads))
+        for_float!("convolution", dtype, of(&unfolded, threads))
     }
 
     /// Whether the gradient over a few samples needs little more than its arithmetic.
@@ -274,6 +260,6 @@ pub mod weight {
         fn of<S: Element>(u: &Unfolded, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
             u.run::<S>(inputs[1], inputs[0], output, scratch, context);
         }
-        for_float!(output.dtype, of(&unfolded, inputs, output, scratch, context))
+        for_float!("convolution", output.dtype, of(&unfolded, inputs, output, scratch, context))
     }
 }

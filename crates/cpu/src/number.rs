@@ -103,4 +103,17 @@ macro_rules! by_size {
     };
 }
 
-pub(crate) use {by_dtype, by_size};
+/// Calls a function for the element type of a floating-point dtype; the text says what is defined for no other.
+macro_rules! for_float {
+    ($what:literal, $dtype:expr, $name:ident($($arg:expr),*)) => {
+        match $dtype {
+            meshwork_graph::DType::F32 => $name::<f32>($($arg),*),
+            meshwork_graph::DType::F64 => $name::<f64>($($arg),*),
+            meshwork_graph::DType::F16 => $name::<half::f16>($($arg),*),
+            meshwork_graph::DType::BF16 => $name::<half::bf16>($($arg),*),
+            other => panic!(concat!($what, " is not defined for {}"), other),
+        }
+    };
+}
+
+pub(crate) use {by_dtype, by_size, for_float};

@@ -19,20 +19,6 @@ use crate::operand::Shared;
 use meshwork_graph::Shape;
 use spans::Plane;
 
-/// Calls a function for the element type of a dtype.
-macro_rules! for_float {
-    ($dtype:expr, $name:ident($($arg:expr),*)) => {
-        match $dtype {
-            meshwork_graph::DType::F32 => $name::<f32>($($arg),*),
-            meshwork_graph::DType::F64 => $name::<f64>($($arg),*),
-            meshwork_graph::DType::F16 => $name::<half::f16>($($arg),*),
-            meshwork_graph::DType::BF16 => $name::<half::bf16>($($arg),*),
-            other => panic!("pooling is not defined for {other}"),
-        }
-    };
-}
-use for_float;
-
 /// Elements of a task, about.
 const TASK: usize = 1 << 14;
 

@@ -55,6 +55,7 @@ mod rows;
 mod softmax;
 mod tile;
 
+use crate::number::for_float;
 pub use rows::is_readable;
 pub use softmax::UNIT;
 
@@ -62,7 +63,6 @@ use crate::gemm::Element;
 use crate::kernel::Outputs;
 use crate::{Context, Operand};
 use call::Call;
-use half::{bf16, f16};
 use meshwork_graph::ops::Attention;
 use meshwork_graph::{DType, Layout};
 use softmax::Number;
@@ -70,21 +70,9 @@ use softmax::Number;
 /// Keys of a block.
 pub const BLOCK: usize = 64;
 
-macro_rules! for_float {
-    ($dtype:expr, $name:ident($($arg:expr),*)) => {
-        match $dtype {
-            DType::F32 => $name::<f32>($($arg),*),
-            DType::F64 => $name::<f64>($($arg),*),
-            DType::F16 => $name::<f16>($($arg),*),
-            DType::BF16 => $name::<bf16>($($arg),*),
-            other => panic!("attention is not defined for {other}"),
-        }
-    };
-}
-
 /// Bytes of scratch memory for [`run`], for queries of a dtype.
 pub fn scratch(op: &Attention, dtype: DType, inputs: &[&Layout], threads: usize) -> usize {
-    for_float!(dtype, scratch_of(op, inputs, threads))
+    for_float!("attention", dtype, scratch_of(op, inputs, threads))
 }
 
 fn scratch_of<S: Element<Real: Number>>(op: &Attention, inputs: &[&Layout], threads: usize) -> usize {
@@ -94,7 +82,7 @@ fn scratch_of<S: Element<Real: Number>>(op: &Attention, inputs: &[&Layout], thre
 
 /// Computes all results of the operation; operands are readable as [`is_readable`] says.
 pub fn run(op: &Attention, inputs: &[Operand], outputs: Outputs, scratch: &mut [u8], context: Context) {
-    for_float!(inputs[0].dtype, run_of(op, inputs, outputs, scratch, context))
+    for_float!("attention", inputs[0].dtype, run_of(op, inputs, outputs, scratch, context))
 }
 
 fn run_of<S: Element<Real: Number>>(

@@ -2,8 +2,8 @@
 //! straight into the result (`conv/gather_x86.rs`), or added tap by tap to an image plane in the first-level cache.
 //! Where images are small, tiles of the product are added to them instead (`conv/input_x86.rs`).
 
+use super::block;
 use super::window::{Image, Window};
-use super::{block, for_float};
 #[cfg(target_arch = "x86_64")]
 use super::{gather_x86, input_x86};
 use crate::Context;
@@ -13,9 +13,9 @@ use crate::gemm::drive::{height, with_slots};
 use crate::gemm::real::same;
 use crate::gemm::scratch::{Arena, room};
 use crate::gemm::{Element, Offsets, Place, Real, Side, Size};
+use crate::number::for_float;
 use crate::operand::{Operand, Output, Shared};
 use crate::simd::Level;
-use half::{bf16, f16};
 use meshwork_graph::ops::ConvInput;
 use meshwork_graph::{DType, Layout, Shape};
 
@@ -102,14 +102,14 @@ pub fn scratch(op: &ConvInput, dtype: DType, inputs: &[&Layout], threads: usize)
         }
         bytes
     }
-    for_float!(dtype, of(&window, block, threads))
+    for_float!("convolution", dtype, of(&window, block, threads))
 }
 
 /// The gradient: inputs dy and w, which must be dense.
 pub fn run(op: &ConvInput, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
     let window = Window::new(&op.geometry, output.shape, inputs[1].shape(), inputs[0].shape());
     let block = block(&op.blocks(inputs[1].shape()));
-    for_float!(output.dtype, gradient(&window, block, inputs, output, scratch, context))
+    for_float!("convolution", output.dtype, gradient(&window, block, inputs, output, scratch, context))
 }
 
 fn gradient<S: Element>(

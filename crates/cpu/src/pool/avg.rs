@@ -1,16 +1,17 @@
 //! The mean of every window, and its gradient ([`gradient`]).
 
 use super::spans::{Plane, Span};
-use super::{accumulate, for_float, plane_bytes, planes};
+use super::{accumulate, plane_bytes, planes};
 use crate::Context;
 use crate::gemm::{Element, Real};
+use crate::number::for_float;
 use crate::operand::{Operand, Output, Shared};
 use meshwork_graph::ops::{AvgPool, AvgPoolInput};
 use meshwork_graph::{DType, Layout};
 
 /// The means: input x.
 pub fn run(op: &AvgPool, inputs: &[Operand], output: Output, context: Context) {
-    for_float!(output.dtype, forward(op, inputs, output, context))
+    for_float!("pooling", output.dtype, forward(op, inputs, output, context))
 }
 
 fn forward<S: Element>(op: &AvgPool, inputs: &[Operand], mut output: Output, context: Context) {
@@ -60,12 +61,12 @@ pub mod gradient {
 
     /// Bytes of scratch memory for [`run`].
     pub fn scratch(op: &AvgPoolInput, dtype: DType, _: &[&Layout], threads: usize) -> usize {
-        for_float!(dtype, plane_bytes(&op.size, threads))
+        for_float!("pooling", dtype, plane_bytes(&op.size, threads))
     }
 
     /// The gradient by the input.
     pub fn run(op: &AvgPoolInput, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
-        for_float!(output.dtype, backward(op, inputs, output, scratch, context))
+        for_float!("pooling", output.dtype, backward(op, inputs, output, scratch, context))
     }
 
     fn backward<S: Element>(

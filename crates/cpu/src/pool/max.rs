@@ -4,16 +4,17 @@
 //! gives −∞ and takes no gradient.
 
 use super::spans::Plane;
-use super::{accumulate, for_float, plane_bytes, planes};
+use super::{accumulate, plane_bytes, planes};
 use crate::Context;
 use crate::gemm::{Element, Real};
+use crate::number::for_float;
 use crate::operand::{Operand, Output, Shared};
 use meshwork_graph::ops::{MaxPool, MaxPoolInput};
 use meshwork_graph::{DType, Layout};
 
 /// The elements: inputs x and v.
 pub fn run(op: &MaxPool, inputs: &[Operand], output: Output, context: Context) {
-    for_float!(output.dtype, forward(op, inputs, output, context))
+    for_float!("pooling", output.dtype, forward(op, inputs, output, context))
 }
 
 fn forward<S: Element>(op: &MaxPool, inputs: &[Operand], mut output: Output, context: Context) {
@@ -89,12 +90,12 @@ pub mod gradient {
 
     /// Bytes of scratch memory for [`run`].
     pub fn scratch(_: &MaxPoolInput, dtype: DType, inputs: &[&Layout], threads: usize) -> usize {
-        for_float!(dtype, plane_bytes(&inputs[0].shape[2..], threads))
+        for_float!("pooling", dtype, plane_bytes(&inputs[0].shape[2..], threads))
     }
 
     /// The gradient by v.
     pub fn run(op: &MaxPoolInput, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
-        for_float!(output.dtype, backward(op, inputs, output, scratch, context))
+        for_float!("pooling", output.dtype, backward(op, inputs, output, scratch, context))
     }
 
     fn backward<S: Element>(
