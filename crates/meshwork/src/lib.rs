@@ -41,7 +41,9 @@ pub use meshwork_graph::{DType, Scalar, Shape};
 /// ```
 #[doc(inline)]
 pub use meshwork_runtime::trace;
-pub use meshwork_runtime::{Device, DeviceError, DeviceLoad, Event, MemoryStats, QueueLoad, cpu_groups};
+pub use meshwork_runtime::{
+    Device, DeviceError, DeviceLoad, Event, Link, LinkError, MemoryStats, QueueLoad, cpu_groups, link, set_link,
+};
 pub use tensor::{
     Tensor, default_device, grad, manual_seed, no_grad, record_event, set_cpu_devices, set_cpu_groups, synchronize,
     synchronize_device, with_default_device,

@@ -2,10 +2,11 @@
 
 use crate::load::{Meter, Task};
 use crate::value::Ready;
-use crate::{Buffer, Device, DeviceId, trace};
+use crate::{Buffer, Device, DeviceId, link, trace};
 use meshwork_graph::Type;
 use meshwork_queue::Event;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The context of a queue that copies.
 pub(crate) struct Copier {
@@ -30,10 +31,12 @@ impl Copier {
         let _running = self.meter.begin(Task::Copy(ty.clone()));
         let outcome = ready.wait();
         if outcome.is_ok() {
+            let start = Instant::now();
             let _span = trace::copy(|| format!("{} -> {}", name(between.0), name(between.1)), &ty);
             // SAFETY: the source is complete, whoever overwrites it waits for this task, and has all that is copied; the
             // target is new memory of the size of the part that nobody reads before this task has completed.
             unsafe { std::ptr::copy_nonoverlapping(source.pointer().add(offset), target.pointer(), target.bytes()) };
+            link::arrive(start, target.bytes());
         }
         drop(source);
         done.complete(0, outcome);

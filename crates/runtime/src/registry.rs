@@ -2,6 +2,7 @@
 
 use crate::cores;
 use crate::device::{Device, DeviceId, MAX_THREADS};
+use crate::link::{LinkError, link};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard};
@@ -24,6 +25,9 @@ pub enum DeviceError {
     /// A value of `MESHWORK_CPU_DEVICES` that means nothing.
     #[error("MESHWORK_CPU_DEVICES={0:?}: it must be a number of devices from 1 to {MAX_DEVICES}")]
     Environment(String),
+    /// A link between devices that cannot be.
+    #[error(transparent)]
+    Link(#[from] LinkError),
 }
 
 /// Most CPU devices of a process.
@@ -72,6 +76,7 @@ impl Registry {
             return Ok(device.clone());
         }
         let groups = self.groups.as_ref().map_err(Clone::clone)?;
+        link()?;
         let count = groups.as_ref().map_or(1, Vec::len);
         if index >= count {
             let there = if count == 1 {

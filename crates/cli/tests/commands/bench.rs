@@ -73,7 +73,7 @@ fn parallel() {
     assert_eq!(report["bench"], "parallel");
     let exercises = report["exercises"].as_array().unwrap();
     let names: Vec<&str> = exercises.iter().map(|exercise| exercise["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["two", "copies", "copies", "issue", "spread", "lenet", "loop", "scaling"]);
+    assert_eq!(names, ["two", "copies", "copies", "issue", "spread", "lenet", "merge", "loop", "scaling"]);
     for exercise in exercises {
         assert!(exercise["what"].is_string());
         for device in exercise["devices"].as_array().unwrap() {

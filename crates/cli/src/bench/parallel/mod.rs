@@ -6,6 +6,7 @@ mod elements;
 mod issue;
 mod lenet;
 mod load;
+mod merge;
 mod products;
 mod report;
 mod rounds;
@@ -35,6 +36,8 @@ pub enum Exercise {
     Spread,
     /// A training step of LeNet on one device and on several
     Lenet,
+    /// Gradients that are merged over a slow link, beside the backward pass
+    Merge,
     /// Adding elements one by one beside adding vectors
     Loop,
     /// Every class of operation on one thread and on more
@@ -73,6 +76,7 @@ pub fn run(args: &ParallelArgs) -> Result<(), Failure> {
             Exercise::Issue => issue::run(&layout.devices(2)?, sizes, &mut report)?,
             Exercise::Spread => spread::run(&layout.devices(3)?, sizes, &mut report)?,
             Exercise::Lenet => lenet::run(&layout.devices(2)?, sizes, &mut report)?,
+            Exercise::Merge => merge::run(&layout.devices(2)?, sizes, &mut report)?,
             Exercise::Loop => elements::run(&layout.devices(2)?, sizes, &mut report)?,
             Exercise::Scaling => scaling::run(sizes, &mut report)?,
         }
