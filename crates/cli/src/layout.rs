@@ -106,12 +106,13 @@ impl Layout {
         })
     }
 
-    /// What of the plan has no effect on a model that it has been applied to, and batches of so many samples, in words.
-    pub fn without_effect(&self, model: &dyn Layer, batch: u64) -> Vec<String> {
+    /// What of the plan has no effect on a model that it has been applied to, and batches of so many samples or sequences of
+    /// tokens, in words.
+    pub fn without_effect(&self, model: &dyn Layer, batch: u64, reads_tokens: bool) -> Vec<String> {
         let mut warnings = Vec::new();
         let placed = placed_parameters(model);
         for axis in ["tensor", "sequence"] {
-            let Some(at) = self.mesh.axis(axis) else { continue };
+            let Some(at) = self.mesh.axis(axis).filter(|_| axis != "sequence" || !reads_tokens) else { continue };
             if placed.iter().all(|parameter| parameter.value[at] == Placement::Replicated) {
                 warnings.push(format!(
                     "--parallel {axis}={}: no parameter is cut along {axis}, so its devices all compute the same; \

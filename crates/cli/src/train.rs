@@ -168,7 +168,8 @@ impl Run {
         }
         if let Some(layout) = &self.layout {
             layout.spread(&*model)?;
-            warn(layout.without_effect(&*model, self.settings.full_batch(self.samples.pair.train.len() as u64)));
+            let batch = self.settings.full_batch(self.samples.pair.train.len() as u64);
+            warn(layout.without_effect(&*model, batch, self.model.transformer().is_some()));
         }
         Ok(model)
     }

@@ -38,7 +38,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     model.init(0);
     if let Some(layout) = &layout {
         layout.spread(&*model)?;
-        warn(layout.without_effect(&*model, args.batch));
+        warn(layout.without_effect(&*model, args.batch, built_in.transformer().is_some()));
     }
     let mut optimizer = recipe::optimizer(&settings, &*model);
     let footprints = layout.as_ref().map(|layout| layout.mesh.footprints(&*model, &*optimizer));

@@ -19,7 +19,7 @@ const SMALL: &str = "--data text --layers 2 --width 24 --heads 4 --context 16 --
 fn the_weights_do_not_depend_on_the_layout() {
     let models = [
         ("gpt --dropout 0.2", ["--parallel data=2,tensor=2,zero=1", "--devices cpu:3 --parallel zero=3"]),
-        ("llama --kv-heads 2 --tokenizer bytes", ["--parallel tensor=4,accumulate=2", "--threads 2"]),
+        ("llama --kv-heads 2 --tokenizer bytes", ["--parallel tensor=4,accumulate=2", "--parallel data=2,sequence=2"]),
     ];
     for (model, layouts) in models {
         let place = with_text();

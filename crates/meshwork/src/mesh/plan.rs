@@ -12,8 +12,8 @@ use std::str::FromStr;
 
 /// How a model is trained on several devices.
 ///
-/// As text `data=2,tensor=2,zero=1`. The axes of the mesh are `data` (the batch is split), `sequence` (for inputs that are
-/// split along it by [`Tensor::place`](crate::Tensor::place), and [`Plan::places`]), `tensor` (parameters are split, as
+/// As text `data=2,tensor=2,zero=1`. The axes of the mesh are `data` (the batch is split), `sequence` (positions of tokens
+/// are split, as [`Tensor::batch_on`](crate::Tensor::batch_on) does, and what is placed so in code), `tensor` (parameters are split, as
 /// [`Plan::places`] says), and `accumulate`, along which the parts of a batch are computed one after the other by one
 /// device.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use super::Tensor;
 use super::node::{Content, State};
 use super::still::hold_still;
 use crate::mesh::{Mesh, Placement, mesh};
-use meshwork_graph::Shape;
 use meshwork_graph::canonical::samples_unit;
 use meshwork_graph::mesh::Placements;
 use meshwork_graph::ops::{Place, Reshape, ToDevice};
+use meshwork_graph::{DType, Shape};
 use meshwork_runtime::Value;
 
 /// How a parameter or buffer lies on a mesh, whatever is computed.
@@ -67,7 +67,8 @@ impl Tensor {
         }
     }
 
-    /// A batch on a mesh: dimension 0 split along the axes `data` and `accumulate`, the value replicated along the others.
+    /// A batch on a mesh: dimension 0 split along the axes `data` and `accumulate`, of tokens (integers `[N, T]`) also
+    /// dimension 1 along `sequence`, the value replicated along the others.
     ///
     /// # Panics
     /// When the tensor has no dimension.
@@ -76,6 +77,7 @@ impl Tensor {
         assert!(self.rank() > 0, "a batch has its samples in dimension 0; this tensor has no dimension");
         let split = |(name, _): &(String, usize)| match name.as_str() {
             "data" | "accumulate" => Placement::split(0),
+            "sequence" if self.rank() == 2 && self.dtype() == DType::I64 => Placement::split(1),
             _ => Placement::Replicated,
         };
         let placements: Vec<Placement> = mesh.axes().iter().map(split).collect();

@@ -8,13 +8,25 @@ use meshwork::mesh::{Plan, Zero};
 const MESHES: [(usize, usize); 12] =
     [(1, 1), (2, 1), (1, 2), (3, 1), (1, 3), (4, 1), (1, 4), (2, 2), (8, 1), (1, 8), (2, 4), (4, 2)];
 
+/// Ranks along the axes `data`, `sequence` and `tensor`, for text.
+const TEXT_MESHES: [(usize, usize, usize); 6] = [(1, 2, 1), (1, 3, 1), (2, 2, 1), (1, 2, 2), (2, 2, 2), (1, 4, 2)];
+
 /// All layouts over 1, 2, 3, 4 and 8 devices.
 fn layouts() -> Vec<Layout> {
+    on_meshes(MESHES.map(|(data, tensor)| (data, 1, tensor)))
+}
+
+/// Layouts that cut sequences of tokens.
+fn text_layouts() -> Vec<Layout> {
+    on_meshes(TEXT_MESHES)
+}
+
+fn on_meshes(meshes: impl IntoIterator<Item = (usize, usize, usize)>) -> Vec<Layout> {
     let mut layouts = Vec::new();
-    for (data, tensor) in MESHES {
+    for (data, sequence, tensor) in meshes {
         for zero in [Zero::Nothing, Zero::OptimizerState, Zero::Gradients, Zero::Parameters] {
             for accumulate in [1, 2, 4] {
-                let plan = Plan { data: Some(data), tensor, zero, accumulate, ..Plan::default() };
+                let plan = Plan { data: Some(data), sequence, tensor, zero, accumulate, ..Plan::default() };
                 layouts.extend([1, 2].map(|threads| Layout { plan: plan.clone(), threads }));
             }
         }
@@ -25,6 +37,11 @@ fn layouts() -> Vec<Layout> {
 /// Every 19th layout: each mesh, stage, number of microbatches and of threads is among them.
 fn part() -> Vec<Layout> {
     layouts().into_iter().step_by(19).collect()
+}
+
+/// Every 23rd layout that cuts sequences: each mesh is among them.
+fn text_part() -> Vec<Layout> {
+    text_layouts().into_iter().step_by(23).collect()
 }
 
 #[test]
@@ -50,11 +67,13 @@ fn strided_and_grouped_convolutions_with_norms_and_pools_are_the_same_on_every_m
 #[test]
 fn a_small_gpt_is_the_same_on_every_mesh() {
     Recipe::new(gpt, 6).check(&part());
+    Recipe::new(gpt, 6).check(&text_part());
 }
 
 #[test]
 fn a_small_llama_is_the_same_on_every_mesh() {
     Recipe::new(llama, 6).check(&part());
+    Recipe::new(llama, 6).check(&text_part());
 }
 
 #[test]
@@ -65,6 +84,8 @@ fn a_part_of_the_layouts_has_something_of_everything() {
     assert!((0..4).all(|stage| has(&|l| l.plan.zero as usize == stage)));
     assert!([1, 2, 4].iter().all(|&n| has(&|l| l.plan.accumulate == n)));
     assert!([1, 2].iter().all(|&n| has(&|l| l.threads == n)));
+    let meshes = |l: &Layout| (l.plan.data.unwrap_or(1), l.plan.sequence, l.plan.tensor);
+    assert!(TEXT_MESHES.iter().all(|mesh| text_part().iter().any(|l| meshes(l) == *mesh)));
 }
 
 /// The whole matrix, about a minute a model:
@@ -76,12 +97,14 @@ mod whole_matrix {
     #[ignore = "takes minutes"]
     fn the_small_gpt_is_the_same_on_every_mesh() {
         Recipe::new(gpt, 20).check(&layouts());
+        Recipe::new(gpt, 20).check(&text_layouts());
     }
 
     #[test]
     #[ignore = "takes minutes"]
     fn the_small_llama_is_the_same_on_every_mesh() {
         Recipe::new(llama, 20).check(&layouts());
+        Recipe::new(llama, 20).check(&text_layouts());
     }
 
     #[test]

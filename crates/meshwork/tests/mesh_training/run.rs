@@ -90,7 +90,7 @@ impl Layout {
     }
 
     pub fn devices(&self) -> usize {
-        self.plan.data.unwrap_or(1) * self.plan.tensor
+        self.plan.data.unwrap_or(1) * self.plan.sequence * self.plan.tensor
     }
 }
 
