@@ -5,6 +5,7 @@ use super::pack::{SLACK, pack};
 use super::real::{Element, Real, same};
 use super::scratch::{Arena, room};
 use super::{Place, Side, Size};
+use crate::multiversion;
 use crate::simd::Level;
 use crate::stream;
 use std::ops::Range;
@@ -428,7 +429,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 unsafe {
                     kernels.table[high - 1][vectors - 1][panels.access as usize](&call);
                     if target.is_none() && !direct {
-                        store.tile(spare, across, row..row + high, column..column + wide);
+                        store.tile(level, spare, across, row..row + high, column..column + wide);
                     }
                 }
                 call.a = call.a.wrapping_offset(panels.panel);
@@ -466,9 +467,22 @@ impl<O: Element> Store<'_, O> {
     /// Stores a part of a tile whose rows are `across` apart.
     ///
     /// # Safety
-    /// The tile must be readable and its part of the result writable.
-    unsafe fn tile(&self, tile: *const O::Real, across: usize, rows: Range<usize>, columns: Range<usize>) {
+    /// The tile must be readable and its part of the result writable, the processor able to run `level`.
+    unsafe fn tile(
+        &self,
+        level: Level,
+        tile: *const O::Real,
+        across: usize,
+        rows: Range<usize>,
+        columns: Range<usize>,
+    ) {
         let (rows, columns) = (&self.rows[rows], &self.columns[columns]);
+        if evenly(columns) == Some(1) && columns.len() > 1 {
+            return store_rows(
+                level,
+                &Rows { tile, across, out: self.out, rows, first: columns[0], width: columns.len() },
+            );
+        }
         // SAFETY: the caller's promise.
         unsafe {
             if evenly(rows) == Some(1) && rows.len() > 1 {
@@ -485,6 +499,46 @@ impl<O: Element> Store<'_, O> {
                 for (j, &column) in columns.iter().enumerate() {
                     *out.offset(column) = O::narrow(*tile.add(i * across + j));
                 }
+            }
+        }
+    }
+}
+
+/// A part of a tile whose columns lie side by side in the result.
+struct Rows<'a, O: Element> {
+    tile: *const O::Real,
+    across: usize,
+    out: *mut O,
+    rows: &'a [isize],
+    /// The first column, and their number.
+    first: isize,
+    width: usize,
+}
+
+multiversion! {
+    /// Stores a part of a tile.
+    fn store_rows<O: Element>(part: &Rows<'_, O>) = store_rows_of;
+}
+
+#[inline(always)]
+fn store_rows_of<O: Element>(part: &Rows<'_, O>) {
+    match part.width {
+        16 => store_rows_as::<O, 16>(part),
+        8 => store_rows_as::<O, 8>(part),
+        _ => store_rows_as::<O, 1>(part),
+    }
+}
+
+#[inline(always)]
+fn store_rows_as<O: Element, const LANES: usize>(part: &Rows<'_, O>) {
+    for (i, &row) in part.rows.iter().enumerate() {
+        for j in (0..part.width).step_by(LANES) {
+            // SAFETY: who made the part promised that it can be read and written; an array has the alignment of its
+            // elements.
+            unsafe {
+                let numbers: [O::Real; LANES] = *part.tile.add(i * part.across + j).cast();
+                let out: *mut [O; LANES] = part.out.offset(row + part.first + j as isize).cast();
+                *out = numbers.map(O::narrow);
             }
         }
     }
