@@ -15,7 +15,7 @@ use crate::values::name_of;
 use meshwork::graph::human_bytes;
 use meshwork::nn::{Layer, Module};
 use meshwork::optim::Optimizer;
-use meshwork::tensor::last_plan;
+use meshwork::tensor::{Precision, autocast, last_plan};
 use meshwork::train::{BuiltIn, loss};
 use meshwork::{DType, Device, Tensor, synchronize};
 use serde_json::{Value, json};
@@ -28,6 +28,7 @@ const PARTS: u32 = 6;
 struct Training {
     model: Box<dyn Layer>,
     optimizer: Box<dyn Optimizer>,
+    precision: Precision,
     inputs: Tensor,
     labels: Tensor,
 }
@@ -54,11 +55,11 @@ impl Training {
         };
         inputs.eval();
         labels.eval();
-        Ok(Training { model, optimizer, inputs, labels })
+        Ok(Training { model, optimizer, precision: args.precision.precision(), inputs, labels })
     }
 
     fn step(&mut self) -> Tensor {
-        let loss = loss(&self.model.forward(&self.inputs), &self.labels);
+        let loss = autocast(self.precision, || loss(&self.model.forward(&self.inputs), &self.labels));
         let gradients = self.model.gradients(&loss);
         self.optimizer.step(gradients);
         loss
@@ -128,6 +129,7 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
             "machine": machine.json(),
             "model": name_of(args.model),
             "optimizer": name_of(args.optimizer),
+            "precision": name_of(args.precision),
             "batch": batch,
             "steps": steps,
             "step_ms": step * 1e3,
@@ -151,7 +153,8 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
     let (model, optimizer) = (name_of(args.model), name_of(args.optimizer));
     say(&machine.line());
     let spread = layout.as_ref().map_or(String::new(), |layout| format!(", {}", layout.name()));
-    say(&format!("{model}, batch {batch}, {optimizer}{spread}: {steps} steps"));
+    let precision = name_of(args.precision);
+    say(&format!("{model}, batch {batch}, {optimizer}, {precision}{spread}: {steps} steps"));
     let line = |name: &str, value: String| say(&format!("{name:<22}{value}"));
     line("speed", Unit::of(&built_in).speed(rate));
     line("step", format!("{}; no less than {} for {flops:.3} GFLOP", time(step), time(flops / peak)));

@@ -87,6 +87,23 @@ impl Gradients {
         })
     }
 
+    /// The largest magnitude of all gradients, a scalar of at least f32: NaN if one is NaN, 0 without any.
+    pub(crate) fn largest(&self) -> Tensor {
+        no_grad(|| {
+            let filled = self.entries.iter().map(|(_, g)| g).filter(|g| g.numel() > 0);
+            let largest = filled.map(|g| g.abs().amax(..).to_dtype(g.dtype().promote(DType::F32)));
+            largest.reduce(|a, b| a.maximum(b)).unwrap_or_else(|| Tensor::scalar(0.0, DType::F32))
+        })
+    }
+
+    /// Where parameters are on a mesh, brings their gradients to where the optimizer's state is: those that are computed
+    /// before a step take no more memory than those that it consumes.
+    pub(crate) fn keep_beside_state(&mut self) {
+        for (parameter, gradient) in &mut self.entries {
+            *gradient = parameter.state_beside(gradient.clone());
+        }
+    }
+
     /// Multiplies all gradients by a number.
     pub fn scale(&mut self, factor: f64) {
         no_grad(|| self.each(|g| g * factor));

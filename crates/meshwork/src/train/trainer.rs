@@ -2,13 +2,15 @@
 
 use super::cost::Meter;
 use super::late::{LateStep, Pending};
-use super::{EpochDone, Evaluation, Event, Outcome, Saving, StepDone, TrainError, TrainSettings, evaluate, loss};
+use super::{
+    EpochDone, Evaluation, Event, Outcome, Saving, StepDone, StepScale, TrainError, TrainSettings, evaluate, loss,
+};
 use crate::Tensor;
 use crate::checkpoint::{Checkpoint, CheckpointError, LossSum, TrainingState};
 use crate::mesh::Mesh;
 use crate::nn::Layer;
-use crate::optim::{Optimizer, Schedule};
-use crate::tensor::set_random_step;
+use crate::optim::{LossScale, Optimizer, Schedule};
+use crate::tensor::{Precision, autocast, set_random_step};
 use meshwork_data::{Batch, Column, DataPair, Loader, LoaderOptions, Position};
 use std::sync::atomic::Ordering;
 
@@ -23,6 +25,8 @@ pub struct Trainer<M> {
     schedule: Box<dyn Schedule>,
     data: DataPair,
     settings: TrainSettings,
+    /// In f16.
+    loss_scale: Option<LossScale>,
     step: u64,
     position: Position,
     epoch_loss: LossSum,
@@ -42,6 +46,7 @@ impl<M: Layer> Trainer<M> {
             optimizer: Box::new(optimizer),
             schedule: Box::new(schedule),
             data,
+            loss_scale: (settings.precision == Precision::F16).then(|| LossScale::new(settings.loss_scale)),
             settings,
             step: 0,
             position: Position::default(),
@@ -67,7 +72,7 @@ impl<M: Layer> Trainer<M> {
     /// Goes to where a saved run stood.
     ///
     /// # Errors
-    /// When the checkpoint is of another model, optimizer or seed.
+    /// When the checkpoint is of another model, optimizer, seed or precision.
     pub fn resume(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
         let state = checkpoint.state();
         let other = |what, saved: &dyn std::fmt::Display, own: &dyn std::fmt::Display| {
@@ -80,8 +85,14 @@ impl<M: Layer> Trainer<M> {
         if state.seed != self.settings.seed {
             return other("seed", &state.seed, &self.settings.seed);
         }
+        if state.precision != self.settings.precision {
+            return other("precision", &state.precision, &self.settings.precision);
+        }
         checkpoint.load_model(&self.model)?;
         checkpoint.load_optimizer(&mut *self.optimizer)?;
+        if let Some((own, saved)) = self.loss_scale.as_mut().zip(state.loss_scale) {
+            own.load_state(saved);
+        }
         (self.step, self.position, self.epoch_loss) = (state.step, state.position, state.epoch_loss);
         Ok(())
     }
@@ -127,22 +138,34 @@ impl<M: Layer> Trainer<M> {
             Some(known) => Some(known),
             None => Some(self.evaluate()?),
         };
-        Ok(Outcome { step: self.step, test, interrupted })
+        let loss_scale = self.loss_scale.as_ref().map(LossScale::state);
+        Ok(Outcome { step: self.step, test, loss_scale, interrupted })
     }
 
-    /// One step: forward, loss, gradients, update. Only hands it over to the device.
+    /// One step: forward, loss, gradients, update. Only hands it over to the device; in f16 waits for the gradients.
     fn train(&mut self, batch: &Batch) -> (Pending, StepDone) {
         let lr = self.schedule.lr(self.step);
         self.optimizer.set_lr(lr);
 
         let mesh = self.settings.mesh.as_ref();
-        let loss = loss(&self.model.forward(&inputs(batch, mesh)), &labels(batch, mesh));
-        let mut gradients = self.model.gradients(&loss);
+        let forward = || loss(&self.model.forward(&inputs(batch, mesh)), &labels(batch, mesh));
+        let loss = autocast(self.settings.precision, forward);
+        let (mut gradients, loss_scale) = match &mut self.loss_scale {
+            Some(scaling) => {
+                let scale = scaling.scale();
+                let mut gradients = self.model.gradients(&scaling.scaled(&loss));
+                let is_skipped = !scaling.unscale(&mut gradients);
+                (gradients, Some(StepScale { scale, is_skipped }))
+            }
+            None => (self.model.gradients(&loss), None),
+        };
         let gradient_norm = match self.settings.max_norm {
             Some(max) => Some(gradients.clip_by_global_norm(max)),
             None => self.settings.metrics.then(|| gradients.global_norm()),
         };
-        self.optimizer.step(gradients);
+        if loss_scale.is_none_or(|scale| !scale.is_skipped) {
+            self.optimizer.step(gradients);
+        }
 
         self.step += 1;
         self.position = batch.next_position();
@@ -155,6 +178,7 @@ impl<M: Layer> Trainer<M> {
             samples,
             samples_per_second: 0.0,
             gradient_norm: None,
+            loss_scale,
             cost: None,
         };
         (Pending { loss, gradient_norm }, done)
@@ -165,7 +189,8 @@ impl<M: Layer> Trainer<M> {
     /// # Errors
     /// Samples that cannot be read.
     pub fn evaluate(&self) -> Result<Evaluation, TrainError> {
-        evaluate(&self.model, &self.data.test, self.settings.test_batch_size, self.settings.mesh.as_ref())
+        let TrainSettings { precision, test_batch_size, mesh, .. } = &self.settings;
+        autocast(*precision, || evaluate(&self.model, &self.data.test, *test_batch_size, mesh.as_ref()))
     }
 
     fn loader(&self) -> Result<Loader, TrainError> {
@@ -212,6 +237,8 @@ impl<M: Layer> Trainer<M> {
             step: self.step,
             position: self.position,
             seed: self.settings.seed,
+            precision: self.settings.precision,
+            loss_scale: self.loss_scale.as_ref().map(LossScale::state),
             epoch_loss: self.epoch_loss,
             settings: self.settings.recorded.clone(),
         };
