@@ -14,7 +14,7 @@ use crate::tracing;
 use crate::values::name_of;
 use meshwork::graph::human_bytes;
 use meshwork::nn::{Layer, Module};
-use meshwork::optim::Optimizer;
+use meshwork::optim::{Guard, Optimizer};
 use meshwork::tensor::last_plan;
 use meshwork::train::{BuiltIn, loss};
 use meshwork::{DType, Device, Tensor, synchronize};
@@ -28,6 +28,7 @@ const PARTS: u32 = 6;
 struct Training {
     model: Box<dyn Layer>,
     optimizer: Box<dyn Optimizer>,
+    guard: Option<Guard>,
     inputs: Tensor,
     labels: Tensor,
 }
@@ -54,13 +55,21 @@ impl Training {
         };
         inputs.eval();
         labels.eval();
-        Ok(Training { model, optimizer, inputs, labels })
+        let guard = args.check_finite.then(|| Guard::new(&*model));
+        Ok(Training { model, optimizer, guard, inputs, labels })
     }
 
     fn step(&mut self) -> Tensor {
+        self.guard.iter_mut().for_each(Guard::begin);
         let loss = loss(&self.model.forward(&self.inputs), &self.labels);
         let gradients = self.model.gradients(&loss);
-        self.optimizer.step(gradients);
+        match &mut self.guard {
+            Some(guard) => {
+                guard.examine(&loss, &gradients);
+                guard.step(&mut *self.optimizer, gradients);
+            }
+            None => self.optimizer.step(gradients),
+        }
         loss
     }
 

@@ -1,13 +1,13 @@
 //! The training loop.
 
 use super::cost::Meter;
-use super::late::{LateStep, Pending};
+use super::late::{LateStep, Pending, Settled};
 use super::{EpochDone, Evaluation, Event, Outcome, Saving, StepDone, TrainError, TrainSettings, evaluate, loss};
 use crate::Tensor;
 use crate::checkpoint::{Checkpoint, CheckpointError, LossSum, TrainingState};
 use crate::mesh::Mesh;
-use crate::nn::Layer;
-use crate::optim::{Optimizer, Schedule};
+use crate::nn::{Layer, Leaf, Visitor};
+use crate::optim::{Guard, Optimizer, Schedule};
 use crate::tensor::set_random_step;
 use meshwork_data::{Batch, Column, DataPair, Loader, LoaderOptions, Position};
 use std::sync::atomic::Ordering;
@@ -26,6 +26,9 @@ pub struct Trainer<M> {
     step: u64,
     position: Position,
     epoch_loss: LossSum,
+    guard: Option<Guard>,
+    /// The step of the last checkpoint.
+    saved: Option<u64>,
 }
 
 impl<M: Layer> Trainer<M> {
@@ -38,6 +41,7 @@ impl<M: Layer> Trainer<M> {
         settings: TrainSettings,
     ) -> Trainer<M> {
         Trainer {
+            guard: settings.check_finite.then(|| Guard::new(&model)),
             model,
             optimizer: Box::new(optimizer),
             schedule: Box::new(schedule),
@@ -46,6 +50,7 @@ impl<M: Layer> Trainer<M> {
             step: 0,
             position: Position::default(),
             epoch_loss: LossSum::default(),
+            saved: None,
         }
     }
 
@@ -89,7 +94,8 @@ impl<M: Layer> Trainer<M> {
     /// Trains up to the end that the settings name.
     ///
     /// # Errors
-    /// Data that cannot be read, checkpoints that cannot be written.
+    /// Data that cannot be read, checkpoints that cannot be written, and, unless the settings say otherwise, a loss or gradients
+    /// that are not finite: the run stands where it stood before that step then, and that is saved if anything is.
     pub fn run(&mut self, observer: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, TrainError> {
         let mut loader = self.loader()?;
         let mut late = LateStep::new();
@@ -98,12 +104,13 @@ impl<M: Layer> Trainer<M> {
         let mut interrupted = false;
         self.model.train();
         set_random_step(self.step);
+        self.restart_sites();
         while !interrupted && !self.is_finished() {
             let batch = loader.next().expect("the loader's sequence has no end")?;
             let (values, step) = self.train(&batch);
             let cost = meter.as_mut().map(Meter::last_step);
             if let Some(before) = late.exchange(values, StepDone { cost, ..step }) {
-                self.settle(before, observer);
+                self.settle(before, observer)?;
             }
             test = None;
             let finished = self.is_finished();
@@ -111,7 +118,7 @@ impl<M: Layer> Trainer<M> {
             let ends = finished || interrupted;
             if batch.is_last() || ends || self.is_time_to_save(&batch) {
                 let last = late.settle().expect("a step has just been handed over");
-                self.settle(last, observer);
+                self.settle(last, observer)?;
             }
             if batch.is_last() {
                 test = Some(self.finish_epoch(observer)?);
@@ -136,16 +143,21 @@ impl<M: Layer> Trainer<M> {
         self.optimizer.set_lr(lr);
 
         let mesh = self.settings.mesh.as_ref();
+        self.guard.iter_mut().for_each(Guard::begin);
         let loss = loss(&self.model.forward(&inputs(batch, mesh)), &labels(batch, mesh));
         let mut gradients = self.model.gradients(&loss);
+        self.guard.iter_mut().for_each(|guard| guard.examine(&loss, &gradients));
         let gradient_norm = match self.settings.max_norm {
             Some(max) => Some(gradients.clip_by_global_norm(max)),
             None => self.settings.metrics.then(|| gradients.global_norm()),
         };
-        self.optimizer.step(gradients);
+        match &mut self.guard {
+            Some(guard) => guard.step(&mut *self.optimizer, gradients),
+            None => self.optimizer.step(gradients),
+        }
 
         self.step += 1;
-        self.position = batch.next_position();
+        let start = std::mem::replace(&mut self.position, batch.next_position());
         let (step, epoch, samples) = (self.step, batch.epoch() + 1, batch.len());
         let done = StepDone {
             step,
@@ -157,7 +169,7 @@ impl<M: Layer> Trainer<M> {
             gradient_norm: None,
             cost: None,
         };
-        (Pending { loss, gradient_norm }, done)
+        (Pending { loss, gradient_norm, start }, done)
     }
 
     /// How well the model does on the test set.
@@ -166,6 +178,15 @@ impl<M: Layer> Trainer<M> {
     /// Samples that cannot be read.
     pub fn evaluate(&self) -> Result<Evaluation, TrainError> {
         evaluate(&self.model, &self.data.test, self.settings.test_batch_size, self.settings.mesh.as_ref())
+    }
+
+    /// A step that is done again draws what it drew.
+    fn restart_sites(&self) {
+        self.model.visit(&mut Visitor::new(&mut |_, leaf| {
+            if let Leaf::Site(site) = leaf {
+                site.restart();
+            }
+        }));
     }
 
     fn loader(&self) -> Result<Loader, TrainError> {
@@ -193,9 +214,21 @@ impl<M: Layer> Trainer<M> {
     }
 
     /// A step's loss is known.
-    fn settle(&mut self, step: StepDone, observer: &mut dyn FnMut(Event<'_>)) {
+    fn settle(
+        &mut self,
+        Settled { step, start }: Settled,
+        observer: &mut dyn FnMut(Event<'_>),
+    ) -> Result<(), TrainError> {
+        if let Some(Err(found)) = self.guard.as_mut().map(|guard| guard.settle(&mut *self.optimizer)) {
+            (self.step, self.position) = (step.step - 1, start);
+            if self.saved != Some(self.step) {
+                self.save(observer)?;
+            }
+            return Err(found.into());
+        }
         self.epoch_loss.add(step.loss, step.samples as u64);
         observer(Event::Step(step));
+        Ok(())
     }
 
     fn finish_epoch(&mut self, observer: &mut dyn FnMut(Event<'_>)) -> Result<Evaluation, TrainError> {
@@ -205,7 +238,7 @@ impl<M: Layer> Trainer<M> {
         Ok(test)
     }
 
-    fn save(&self, observer: &mut dyn FnMut(Event<'_>)) -> Result<(), TrainError> {
+    fn save(&mut self, observer: &mut dyn FnMut(Event<'_>)) -> Result<(), TrainError> {
         let Some(Saving { folder, .. }) = &self.settings.saving else { return Ok(()) };
         let state = TrainingState {
             model: self.settings.model.clone(),
@@ -216,6 +249,7 @@ impl<M: Layer> Trainer<M> {
             settings: self.settings.recorded.clone(),
         };
         let saved = folder.save(&state, &self.model.state(), &self.optimizer.state())?;
+        self.saved = Some(self.step);
         observer(Event::Saved { step: self.step, folder: &saved });
         Ok(())
     }
