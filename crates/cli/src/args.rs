@@ -118,6 +118,13 @@ pub struct TrainArgs {
     /// Scale gradients down whose global norm is larger; 0 for never [default: 0; language models 1]
     #[arg(long, value_name = "X", value_parser = not_negative, help_heading = "Optimizer")]
     pub max_norm: Option<f64>,
+    /// End the run before an update by a loss or gradients that are not finite; the run is saved as it was before
+    /// [default: true]
+    #[arg(
+        long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true,
+        help_heading = "Optimizer"
+    )]
+    pub check_finite: Option<bool>,
 
     /// How the learning rate changes [default: constant; cosine where optimizer, rate and length are the default ones]
     #[arg(long, value_enum, value_name = "NAME", help_heading = "Schedule")]
@@ -366,6 +373,9 @@ pub struct TrainBenchArgs {
     /// What products and attention compute on; the loss is not scaled
     #[arg(long, value_enum, value_name = "NAME", default_value = "f32")]
     pub precision: PrecisionName,
+    /// Check in every step that loss and gradients are finite, as `meshwork train` does
+    #[arg(long)]
+    pub check_finite: bool,
     #[command(flatten)]
     pub sizes: SizeArgs,
     /// Tokens that there are (gpt, llama)

@@ -72,6 +72,7 @@ pub struct Settings {
     pub min_lr: f64,
     /// Gradients are not scaled down where this is 0.
     pub max_norm: f64,
+    pub check_finite: bool,
     pub large_batch: LargeBatch,
     /// Only of language models.
     pub language: Option<Language>,
@@ -137,6 +138,7 @@ impl Settings {
             gamma: args.gamma.unwrap_or(0.1),
             min_lr: args.min_lr.unwrap_or(0.0),
             max_norm: args.max_norm.unwrap_or(if is_language { 1.0 } else { 0.0 }),
+            check_finite: args.check_finite.unwrap_or(true),
             large_batch: LargeBatch::complete(&args.large_batch)?,
             language: is_language.then(|| Language::complete(&args.language)).transpose()?,
             save_every: args.save_every,
@@ -192,6 +194,7 @@ impl Settings {
             ("gamma", Some(self.gamma.to_string())),
             ("min-lr", Some(self.min_lr.to_string())),
             ("max-norm", Some(self.max_norm.to_string())),
+            ("check-finite", Some(self.check_finite.to_string())),
             ("save-every", self.save_every.map(|n| n.to_string())),
         ];
         let language = self.language.iter().flat_map(Language::recorded);
@@ -315,6 +318,7 @@ mod tests {
             "lenet",
             "mlp --optimizer sgd --lr 1e-3 --nesterov --momentum 0.9 --steps 7",
             "mlp --schedule step --step-size 9 --precision bf16",
+            "mlp --check-finite=false",
             "lenet --optimizer lars --trust-coefficient 0.02 --exclude-vectors=false --warmup-epochs 5",
             "gpt --layers 2 --kv-heads 2 --tokenizer bytes --max-norm 0.5 --dropout 0.1",
             "lenet --optimizer lamb --min-trust 0.1 --max-trust 10 --lr-scaling sqrt --base-batch 256",

@@ -19,7 +19,7 @@ use meshwork::mesh::Footprint;
 use meshwork::monitor::{About, Monitor, Publisher};
 use meshwork::nn::{Layer, Module};
 use meshwork::optim::LossScaleState;
-use meshwork::train::{BuiltIn, Event, Length, Outcome, Saving, TrainSettings, Trainer};
+use meshwork::train::{BuiltIn, Event, Length, Outcome, Saving, TrainError, TrainSettings, Trainer};
 use meshwork::{Device, manual_seed};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -146,7 +146,7 @@ impl Run {
         let trouble = view.as_mut().and_then(View::close);
         progress.finish();
         warn(trouble.into_iter().chain(publisher.finish()));
-        let outcome = outcome?;
+        let outcome = outcome.map_err(|error| self.stopped(error))?;
         if let Err(e) = metrics.as_mut().map_or(Ok(()), |metrics| metrics.finish(&outcome)) {
             failure.get_or_insert(e);
         }
@@ -154,6 +154,18 @@ impl Run {
             Some(failure) => Err(failure),
             None => Ok(self.conclude(&outcome)),
         }
+    }
+
+    /// Why the run ended before its end, and how it can go on.
+    fn stopped(&self, error: TrainError) -> Failure {
+        let TrainError::NonFinite(found) = error else { return error.into() };
+        let go_on = self.folder.as_ref().map_or(String::new(), |folder| {
+            let folder = folder.display();
+            format!("; saved to {folder}; go on with: meshwork train --resume {folder} --lr RATE")
+        });
+        Failure::Mistake(format!(
+            "{found}{go_on} (--lr, --warmup, --max-norm; --check-finite=false goes on regardless)"
+        ))
     }
 
     /// The model with its initial weights. Those of a resumed run are loaded later.
@@ -187,6 +199,7 @@ impl Run {
             order,
             length,
             max_norm: Some(self.settings.max_norm).filter(|max| *max > 0.0),
+            check_finite: self.settings.check_finite,
             seed,
             precision: self.settings.precision.precision(),
             saving: self.folder.as_ref().map(|folder| Saving { folder: Folder::new(folder), every }),

@@ -181,3 +181,21 @@ fn ctrl_c_saves_and_the_run_goes_on() {
     assert!(place.read("run/model.safetensors") == place.read("whole/model.safetensors"));
     assert_eq!(place.text("run.jsonl"), place.text("whole.jsonl"));
 }
+
+#[test]
+fn a_loss_that_is_not_finite_ends_the_run_and_the_saved_one_goes_on() {
+    let place = Place::new();
+    let diverging = "train mlp --optimizer sgd --lr 1e30 --steps 6 --save run";
+    let line = place.run(diverging).stderr;
+    let line = line.lines().last().unwrap();
+    assert!(line.starts_with("error: step 2, learning rate 1"), "{line}");
+    assert!(line.contains("gradients are not finite, or too large to be squared: fc1.weight, fc1.bias"), "{line}");
+    assert!(line.contains("; saved to run; go on with: meshwork train --resume run --lr RATE ("), "{line}");
+    let log = place.text("run/metrics.jsonl");
+    assert!(log.contains("\"step\":1") && !log.contains("\"step\":2"), "{log}");
+    let resumed = place.mistake("train --resume run");
+    assert!(resumed.starts_with("step 2, "), "{resumed}");
+
+    let regardless = place.ok("train mlp --optimizer sgd --lr 1e30 --steps 6 --check-finite=false");
+    assert!(regardless.stdout.contains("try a smaller --lr"), "{}", regardless.stdout);
+}

@@ -155,6 +155,18 @@ fn skipped_steps_are_told_and_counted() {
 }
 
 #[test]
+fn a_run_ends_whose_gradients_are_finite_with_no_scale() {
+    let loss_scale = LossScaleOptions { initial: 4.0, ..Default::default() };
+    let mut trainer = trainer(TrainSettings { precision: Precision::F16, loss_scale, ..settings(16) });
+    trainer.model().fc1.weight.set(Tensor::from_slice(&[f32::NAN; 48], &[16, 3]));
+    let error = trainer.run(&mut |_| {}).unwrap_err().to_string();
+    // Those with scales of 4 and 2 are skipped.
+    assert!(error.starts_with("step 3, learning rate "), "{error}");
+    assert!(error.contains(": the loss is NaN, and 4 of 4 gradients are not finite"), "{error}");
+    assert_eq!(trainer.step(), 2);
+}
+
+#[test]
 fn threads_and_saving_change_nothing() {
     let whole = run(trainer(settings(16)));
     let folder = tempfile::tempdir().unwrap();

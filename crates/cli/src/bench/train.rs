@@ -14,7 +14,7 @@ use crate::tracing;
 use crate::values::name_of;
 use meshwork::graph::human_bytes;
 use meshwork::nn::{Layer, Module};
-use meshwork::optim::Optimizer;
+use meshwork::optim::{Guard, Optimizer};
 use meshwork::tensor::{Precision, autocast, last_plan};
 use meshwork::train::{BuiltIn, loss};
 use meshwork::{DType, Device, Tensor, synchronize};
@@ -29,6 +29,7 @@ struct Training {
     model: Box<dyn Layer>,
     optimizer: Box<dyn Optimizer>,
     precision: Precision,
+    guard: Option<Guard>,
     inputs: Tensor,
     labels: Tensor,
 }
@@ -55,13 +56,21 @@ impl Training {
         };
         inputs.eval();
         labels.eval();
-        Ok(Training { model, optimizer, precision: args.precision.precision(), inputs, labels })
+        let guard = args.check_finite.then(|| Guard::new(&*model));
+        Ok(Training { model, optimizer, precision: args.precision.precision(), guard, inputs, labels })
     }
 
     fn step(&mut self) -> Tensor {
+        self.guard.iter_mut().for_each(Guard::begin);
         let loss = autocast(self.precision, || loss(&self.model.forward(&self.inputs), &self.labels));
         let gradients = self.model.gradients(&loss);
-        self.optimizer.step(gradients);
+        match &mut self.guard {
+            Some(guard) => {
+                guard.examine(&loss, &gradients);
+                guard.step(&mut *self.optimizer, gradients);
+            }
+            None => self.optimizer.step(gradients),
+        }
         loss
     }
 

@@ -107,9 +107,8 @@ impl LossScale {
     /// Waits until the gradients are computed. All ranks of a mesh find the same.
     pub fn unscale(&mut self, gradients: &mut Gradients) -> bool {
         gradients.keep_beside_state();
-        let largest = gradients.largest();
         gradients.scale(1.0 / self.state.scale);
-        let is_finite = largest.item().is_finite();
+        let is_finite = gradients.largest_square().item().is_finite();
         self.decide(is_finite);
         if !is_finite {
             no_grad(|| set_random_step(random_step() + 1));

@@ -82,6 +82,11 @@ impl Tensor {
         Tensor::hold_again(Node::ready(ty, content).shared())
     }
 
+    /// Whether both are the same value, not just equal.
+    pub(crate) fn is(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.node, &other.node)
+    }
+
     pub(crate) fn node(&self) -> &Arc<Node> {
         &self.node
     }

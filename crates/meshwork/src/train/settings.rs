@@ -22,6 +22,9 @@ pub struct TrainSettings {
     pub length: Length,
     /// Gradients whose [global norm](crate::optim::Gradients::global_norm) is larger are scaled down to it. Default none.
     pub max_norm: Option<f64>,
+    /// Whether a loss or gradients that are not finite end the run before their update, with
+    /// [`TrainError::NonFinite`](super::TrainError::NonFinite). Does not change the result of other runs. Default yes.
+    pub check_finite: bool,
     /// Whether each [`StepDone`](super::StepDone) says what the step took, and the norm of its gradients, which is computed for
     /// that if nothing else needs it. Does not change the result. Default no.
     pub metrics: bool,
@@ -52,6 +55,7 @@ impl Default for TrainSettings {
             order: Order::Shuffled { seed: 0 },
             length: Length { epochs: Some(10), steps: None },
             max_norm: None,
+            check_finite: true,
             metrics: false,
             precision: Precision::F32,
             loss_scale: LossScaleOptions::default(),
