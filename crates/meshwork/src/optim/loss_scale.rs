@@ -101,8 +101,9 @@ impl LossScale {
         loss * self.state.scale
     }
 
-    /// Divides gradients of the [scaled](Self::scaled) loss by the scale, and says whether all are finite. If not, the step
-    /// must be skipped: it counts as skipped, the scale is smaller from now on, and dropout goes on to its next masks.
+    /// Divides gradients of the [scaled](Self::scaled) loss by the scale, and says whether all are finite, and small enough to
+    /// be squared. If not, the step must be skipped: it counts as skipped, the scale is smaller from now on, and dropout goes on
+    /// to its next masks.
     ///
     /// Waits until the gradients are computed. All ranks of a mesh find the same.
     pub fn unscale(&mut self, gradients: &mut Gradients) -> bool {
