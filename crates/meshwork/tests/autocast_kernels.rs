@@ -11,7 +11,8 @@ fn a_parameter_is_cast_once_and_what_is_narrow_already_never() {
         program.steps.iter().map(|step| step.op.operation().name().to_string()).collect::<Vec<_>>()
     };
     let (x, w) = (randn(&[64, 64]).to_dtype(DType::BF16), randn(&[64, 64]).to_dtype(DType::BF16));
-    (x.eval(), w.eval());
+    x.eval();
+    w.eval();
     drop(autocast(Precision::BF16, || x.linear(&w, None)).to_bytes());
     assert_eq!(kernels(), ["dot"]);
 
