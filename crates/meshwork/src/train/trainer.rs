@@ -151,11 +151,11 @@ impl<M: Layer> Trainer<M> {
 
     /// One step: forward, loss, gradients, update. Only hands it over to the device; in f16 waits for the gradients.
     fn train(&mut self, batch: &Batch) -> (Pending, StepDone) {
+        self.guard.iter_mut().for_each(|guard| guard.begin(&*self.optimizer));
         let lr = self.schedule.lr(self.step);
         self.optimizer.set_lr(lr);
 
         let mesh = self.settings.mesh.as_ref();
-        self.guard.iter_mut().for_each(Guard::begin);
         let forward = || loss(&self.model.forward(&inputs(batch, mesh)), &labels(batch, mesh));
         let loss = autocast(self.settings.precision, forward);
         let scale_before = self.loss_scale.as_ref().map(LossScale::state);
