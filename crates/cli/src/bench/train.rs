@@ -11,7 +11,7 @@ use crate::progress::{Unit, say};
 use crate::recipe;
 use crate::settings::{Settings, parse};
 use crate::tracing;
-use crate::values::name_of;
+use crate::values::{PrecisionName, name_of};
 use meshwork::graph::human_bytes;
 use meshwork::nn::{Layer, Module};
 use meshwork::optim::{Guard, Optimizer};
@@ -162,8 +162,11 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
     let (model, optimizer) = (name_of(args.model), name_of(args.optimizer));
     say(&machine.line());
     let spread = layout.as_ref().map_or(String::new(), |layout| format!(", {}", layout.name()));
-    let precision = name_of(args.precision);
-    say(&format!("{model}, batch {batch}, {optimizer}, {precision}{spread}: {steps} steps"));
+    let precision = match args.precision {
+        PrecisionName::F32 => String::new(),
+        narrow => format!(", {}", name_of(narrow)),
+    };
+    say(&format!("{model}, batch {batch}, {optimizer}{precision}{spread}: {steps} steps"));
     let line = |name: &str, value: String| say(&format!("{name:<22}{value}"));
     line("speed", Unit::of(&built_in).speed(rate));
     line("step", format!("{}; no less than {} for {flops:.3} GFLOP", time(step), time(flops / peak)));
