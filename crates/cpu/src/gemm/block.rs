@@ -316,6 +316,19 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         step: row,
                         access: Access::Rows,
                     },
+                    (Some(row), Some(1)) if size_of::<L>() < size_of::<L::Real>() && column_count < AGAIN => {
+                        // SAFETY: the first element; rows of this call, and room for their terms.
+                        unsafe {
+                            let first = data.offset(left_lines[0] + left_terms[0]);
+                            widen(level, &Narrow { first, row, count: row_count, terms: length, out: left_room });
+                        }
+                        Panels {
+                            data: left_room,
+                            panel: (height * length) as isize,
+                            step: length as isize,
+                            access: Access::Rows,
+                        }
+                    }
                     (Some(1), Some(step))
                         if same::<L, L::Real>()
                             && (column_count <= REUSE[1] && readable(step)
@@ -454,6 +467,33 @@ struct Panels<T> {
     panel: isize,
     step: isize,
     access: Access,
+}
+
+/// Rows of narrow elements, `row` apart, and room for as many numbers.
+struct Narrow<S: Element> {
+    first: *const S,
+    row: isize,
+    count: usize,
+    terms: usize,
+    out: *mut S::Real,
+}
+
+multiversion! {
+    /// Widens rows, one behind the other.
+    fn widen<S: Element>(rows: &Narrow<S>) = widen_of;
+}
+
+#[inline(always)]
+fn widen_of<S: Element>(rows: &Narrow<S>) {
+    let &Narrow { first, row, count, terms, out } = rows;
+    for i in 0..count {
+        // SAFETY: who names the rows promises that they are readable, and the room writable and used by nobody else.
+        let (from, to) = unsafe {
+            let from = std::slice::from_raw_parts(first.offset(i as isize * row), terms);
+            (from, std::slice::from_raw_parts_mut(out.add(i * terms), terms))
+        };
+        to.iter_mut().zip(from).for_each(|(to, x)| *to = x.widen());
+    }
 }
 
 /// Where finished tiles go when a kernel cannot store them itself.
