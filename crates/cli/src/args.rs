@@ -73,6 +73,9 @@ pub struct TrainArgs {
     /// Steps of the whole run; without --epochs the only limit
     #[arg(long, value_name = "N", value_parser = count, help_heading = "Training")]
     pub steps: Option<u64>,
+    /// What products and attention compute on; weights, sums, norms and losses are f32 [default: f32]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = "Training")]
+    pub precision: Option<PrecisionName>,
     /// Seed of everything random [default: 0]
     #[arg(long, value_name = "N", value_parser = whole, help_heading = "Training")]
     pub seed: Option<u64>,
@@ -115,6 +118,13 @@ pub struct TrainArgs {
     /// Scale gradients down whose global norm is larger; 0 for never [default: 0; language models 1]
     #[arg(long, value_name = "X", value_parser = not_negative, help_heading = "Optimizer")]
     pub max_norm: Option<f64>,
+    /// End the run before an update by a loss or gradients that are not finite; the run is saved as it was before
+    /// [default: true]
+    #[arg(
+        long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true,
+        help_heading = "Optimizer"
+    )]
+    pub check_finite: Option<bool>,
 
     /// How the learning rate changes [default: constant; cosine where optimizer, rate and length are the default ones]
     #[arg(long, value_enum, value_name = "NAME", help_heading = "Schedule")]
@@ -234,6 +244,9 @@ pub struct ExplainArgs {
     /// Optimizer
     #[arg(long, value_enum, value_name = "NAME", default_value = "adam")]
     pub optimizer: OptimizerName,
+    /// What products and attention compute on
+    #[arg(long, value_enum, value_name = "NAME", default_value = "f32")]
+    pub precision: PrecisionName,
     #[command(flatten)]
     pub sizes: SizeArgs,
     /// Tokens that there are (gpt, llama)
@@ -318,6 +331,9 @@ pub struct GemmArgs {
     /// Measure this product alone: MxKxN, or BATCHxMxKxN; may be given several times
     #[arg(long, value_name = "SIZES", value_parser = gemm::parse)]
     pub shape: Vec<gemm::Shape>,
+    /// Type of the numbers
+    #[arg(long, value_enum, value_name = "NAME", default_value = "f32")]
+    pub dtype: PrecisionName,
     #[command(flatten)]
     pub common: BenchCommon,
 }
@@ -354,6 +370,12 @@ pub struct TrainBenchArgs {
     /// Optimizer
     #[arg(long, value_enum, value_name = "NAME", default_value = "sgd")]
     pub optimizer: OptimizerName,
+    /// What products and attention compute on; the loss is not scaled
+    #[arg(long, value_enum, value_name = "NAME", default_value = "f32")]
+    pub precision: PrecisionName,
+    /// Check in every step that loss and gradients are finite, as `meshwork train` does
+    #[arg(long)]
+    pub check_finite: bool,
     #[command(flatten)]
     pub sizes: SizeArgs,
     /// Tokens that there are (gpt, llama)

@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::language_model::LanguageModel;
 use meshwork::Device;
 use meshwork::generate::{Generator, Sampling};
+use meshwork::tensor::autocast;
 use std::io::Write;
 
 /// Writes what follows a prompt, as it comes.
@@ -13,7 +14,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
         let threads = usize::try_from(threads).unwrap_or(usize::MAX);
         meshwork::set_num_threads(threads).map_err(|e| Failure::Mistake(format!("--threads: {e}")))?;
     }
-    let LanguageModel { model, tokenizer } = LanguageModel::load(&args.checkpoint)?;
+    let LanguageModel { model, precision, tokenizer } = LanguageModel::load(&args.checkpoint)?;
     Device::cpus().map_err(Failure::mistake)?;
 
     let mut prompt = tokenizer.encode(&args.prompt).map_err(|e| Failure::Mistake(format!("--prompt: {e}")))?;
@@ -37,11 +38,13 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     };
     write(&args.prompt);
     let length = usize::try_from(args.tokens).unwrap_or(usize::MAX);
-    for token in Generator::new(&model, &prompt, sampling).take(length) {
-        if Some(token) == tokenizer.end_of_text() || !write(&text.push(token)) {
-            break;
+    autocast(precision, || {
+        for token in Generator::new(&model, &prompt, sampling).take(length) {
+            if Some(token) == tokenizer.end_of_text() || !write(&text.push(token)) {
+                break;
+            }
         }
-    }
+    });
     write(&text.finish());
     write("\n");
     Ok(())

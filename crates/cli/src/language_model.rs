@@ -8,11 +8,14 @@ use meshwork::checkpoint::Folder;
 use meshwork::data::Tokenizer;
 use meshwork::hugging_face;
 use meshwork::nn::Transformer;
+use meshwork::tensor::Precision;
 use std::path::Path;
 
 /// A model with what its tokens are.
 pub struct LanguageModel {
     pub model: Transformer,
+    /// What it was trained in.
+    pub precision: Precision,
     pub tokenizer: Tokenizer,
 }
 
@@ -36,7 +39,7 @@ impl LanguageModel {
             )));
         }
         let model = hugging_face::load(folder).map_err(|e| Failure::from(e).about("--checkpoint"))?;
-        Ok(LanguageModel { model, tokenizer })
+        Ok(LanguageModel { model, precision: Precision::F32, tokenizer })
     }
 
     /// Reads the newest checkpoint of a run.
@@ -56,6 +59,6 @@ impl LanguageModel {
         let config = built_in.transformer().expect("a language model is a transformer");
         let model = Transformer::new(*config);
         checkpoint.load_model(&model)?;
-        Ok(LanguageModel { model, tokenizer })
+        Ok(LanguageModel { model, precision: state.precision, tokenizer })
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::lines::{LineFile, Purpose, kept_bytes};
-use meshwork::train::{EpochDone, StepDone};
+use meshwork::train::{EpochDone, StepDone, StepScale};
 use serde_json::Value;
 use std::path::Path;
 
@@ -25,10 +25,13 @@ impl Log {
         LineFile::resume(PURPOSE, path, |text| kept_bytes(text, |line| stays(line, steps, epochs))).map(Log)
     }
 
-    /// `{"step":1,"loss":2.3025851,"lr":0.001}`
+    /// `{"step":1,"loss":2.3025851,"lr":0.001}`; in f16 also `"loss_scale":65536,"skipped":false`
     pub fn step(&mut self, step: &StepDone) -> Result<(), Failure> {
+        let scaled = step.loss_scale.map_or_else(String::new, |StepScale { scale, is_skipped }| {
+            format!(",\"loss_scale\":{scale},\"skipped\":{is_skipped}")
+        });
         self.0.write(&format!(
-            "{{\"step\":{},\"loss\":{},\"lr\":{}}}\n",
+            "{{\"step\":{},\"loss\":{},\"lr\":{}{scaled}}}\n",
             step.step,
             finite(step.loss, step.loss.into()),
             step.lr

@@ -19,8 +19,19 @@ const EPOCHS: (u64, u64, u64) = (100, 1, 10);
 const BATCH: u64 = 32;
 
 /// Settings that a resumed run has from its checkpoint.
-const FIXED: [&str; 10] =
-    ["model", "optimizer", "seed", "order", "layers", "width", "heads", "kv-heads", "context", "tokenizer"];
+const FIXED: [&str; 11] = [
+    "model",
+    "optimizer",
+    "precision",
+    "seed",
+    "order",
+    "layers",
+    "width",
+    "heads",
+    "kv-heads",
+    "context",
+    "tokenizer",
+];
 
 /// Reads flags as if they stood on the command line of `train`, later ones winning.
 pub fn parse(flags: &[String]) -> Result<TrainArgs, Failure> {
@@ -43,6 +54,7 @@ pub struct Settings {
     pub augment: AugmentName,
     pub epochs: Option<u64>,
     pub steps: Option<u64>,
+    pub precision: PrecisionName,
     pub seed: u64,
     pub optimizer: OptimizerName,
     pub lr: f64,
@@ -60,6 +72,7 @@ pub struct Settings {
     pub min_lr: f64,
     /// Gradients are not scaled down where this is 0.
     pub max_norm: f64,
+    pub check_finite: bool,
     pub large_batch: LargeBatch,
     /// Only of language models.
     pub language: Option<Language>,
@@ -108,6 +121,7 @@ impl Settings {
             augment,
             epochs,
             steps: args.steps,
+            precision: args.precision.unwrap_or_default(),
             seed: args.seed.unwrap_or(0),
             optimizer,
             lr: args.lr.unwrap_or(lr),
@@ -124,6 +138,7 @@ impl Settings {
             gamma: args.gamma.unwrap_or(0.1),
             min_lr: args.min_lr.unwrap_or(0.0),
             max_norm: args.max_norm.unwrap_or(if is_language { 1.0 } else { 0.0 }),
+            check_finite: args.check_finite.unwrap_or(true),
             large_batch: LargeBatch::complete(&args.large_batch)?,
             language: is_language.then(|| Language::complete(&args.language)).transpose()?,
             save_every: args.save_every,
@@ -162,6 +177,7 @@ impl Settings {
             ("augment", Some(name_of(self.augment))),
             ("epochs", self.epochs.map(|n| n.to_string())),
             ("steps", self.steps.map(|n| n.to_string())),
+            ("precision", Some(name_of(self.precision))),
             ("seed", Some(self.seed.to_string())),
             ("optimizer", Some(name_of(self.optimizer))),
             ("lr", Some(self.lr.to_string())),
@@ -178,6 +194,7 @@ impl Settings {
             ("gamma", Some(self.gamma.to_string())),
             ("min-lr", Some(self.min_lr.to_string())),
             ("max-norm", Some(self.max_norm.to_string())),
+            ("check-finite", Some(self.check_finite.to_string())),
             ("save-every", self.save_every.map(|n| n.to_string())),
         ];
         let language = self.language.iter().flat_map(Language::recorded);
@@ -300,7 +317,8 @@ mod tests {
         for text in [
             "lenet",
             "mlp --optimizer sgd --lr 1e-3 --nesterov --momentum 0.9 --steps 7",
-            "mlp --schedule step --step-size 9",
+            "mlp --schedule step --step-size 9 --precision bf16",
+            "mlp --check-finite=false",
             "lenet --optimizer lars --trust-coefficient 0.02 --exclude-vectors=false --warmup-epochs 5",
             "gpt --layers 2 --kv-heads 2 --tokenizer bytes --max-norm 0.5 --dropout 0.1",
             "lenet --optimizer lamb --min-trust 0.1 --max-trust 10 --lr-scaling sqrt --base-batch 256",
@@ -319,7 +337,7 @@ mod tests {
         let (settings, notes) = resumed("--lr 0.5 --epochs 2").unwrap();
         assert_eq!((settings.seed, settings.steps, settings.epochs, settings.lr), (3, None, Some(2), 0.5));
         assert_eq!(notes, ["--lr is 0.5 from here on; the saved run had 0.003"]);
-        for text in ["lenet", "--optimizer sgd", "--seed 4", "--order sequential"] {
+        for text in ["lenet", "--precision f16", "--optimizer sgd", "--seed 4", "--order sequential"] {
             let Err(Failure::Mistake(text)) = resumed(text) else { panic!("{text} was accepted") };
             assert!(text.contains("and a run keeps its"), "{text}");
         }

@@ -11,14 +11,15 @@ use crate::progress::{Progress, Unit, say};
 use crate::samples::Samples;
 use crate::settings::{Settings, parse, run_folder, without_effect};
 use crate::top::View;
-use crate::values::{AugmentName, OrderName};
+use crate::values::{AugmentName, OrderName, PrecisionName};
 use crate::{INTERRUPTED, config, interrupt, large_batch, metrics, recipe, tracing};
 use meshwork::checkpoint::{Checkpoint, CheckpointError, Folder, load_module};
 use meshwork::data::{Dataset, Order};
 use meshwork::mesh::Footprint;
 use meshwork::monitor::{About, Monitor, Publisher};
 use meshwork::nn::{Layer, Module};
-use meshwork::train::{BuiltIn, Event, Length, Outcome, Saving, TrainSettings, Trainer};
+use meshwork::optim::LossScaleState;
+use meshwork::train::{BuiltIn, Event, Length, Outcome, Saving, TrainError, TrainSettings, Trainer};
 use meshwork::{Device, manual_seed};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -145,7 +146,7 @@ impl Run {
         let trouble = view.as_mut().and_then(View::close);
         progress.finish();
         warn(trouble.into_iter().chain(publisher.finish()));
-        let outcome = outcome?;
+        let outcome = outcome.map_err(|error| self.stopped(error))?;
         if let Err(e) = metrics.as_mut().map_or(Ok(()), |metrics| metrics.finish(&outcome)) {
             failure.get_or_insert(e);
         }
@@ -153,6 +154,18 @@ impl Run {
             Some(failure) => Err(failure),
             None => Ok(self.conclude(&outcome)),
         }
+    }
+
+    /// Why the run ended before its end, and how it can go on.
+    fn stopped(&self, error: TrainError) -> Failure {
+        let TrainError::NonFinite(found) = error else { return error.into() };
+        let go_on = self.folder.as_ref().map_or(String::new(), |folder| {
+            let folder = folder.display();
+            format!("; saved to {folder}; go on with: meshwork train --resume {folder} --lr RATE")
+        });
+        Failure::Mistake(format!(
+            "{found}{go_on} (--lr, --warmup, --max-norm; --check-finite=false goes on regardless)"
+        ))
     }
 
     /// The model with its initial weights. Those of a resumed run are loaded later.
@@ -187,7 +200,9 @@ impl Run {
             order,
             length,
             max_norm: Some(self.settings.max_norm).filter(|max| *max > 0.0),
+            check_finite: self.settings.check_finite,
             seed,
+            precision: self.settings.precision.precision(),
             saving: self.folder.as_ref().map(|folder| Saving { folder: Folder::new(folder), every }),
             mesh: self.layout.as_ref().map(|layout| layout.mesh.clone()),
             recorded: self.settings.recorded(),
@@ -260,6 +275,15 @@ impl Run {
         if let Some((layout, footprints)) = self.layout.as_ref().zip(footprints) {
             say(&layout.in_words(&footprints));
         }
+        match self.settings.precision {
+            PrecisionName::F32 => {}
+            PrecisionName::Bf16 => {
+                say("products and attention compute on bf16; weights, sums, norms and losses are f32")
+            }
+            PrecisionName::F16 => say(
+                "products and attention compute on f16, with a scaled loss; weights, sums, norms and losses are f32",
+            ),
+        }
         if self.settings.augment == AugmentName::Affine {
             say("training images are turned, scaled, slanted and shifted at random (--augment none: as they are)");
         }
@@ -273,6 +297,10 @@ impl Run {
     }
 
     fn conclude(&self, outcome: &Outcome) -> ExitCode {
+        if let Some(LossScaleState { scale, skipped, .. }) = outcome.loss_scale {
+            let steps = if skipped == 1 { "step was" } else { "steps were" };
+            say(&format!("{skipped} {steps} skipped, whose gradients did not fit into f16; the loss scale is {scale}"));
+        }
         let saved = self.folder.as_ref().map(|folder| folder.display().to_string());
         if outcome.interrupted {
             let step = outcome.step;

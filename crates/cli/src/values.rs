@@ -1,6 +1,7 @@
 //! Values of flags and keys, and what is allowed for each.
 
 use clap::ValueEnum;
+use meshwork::tensor::Precision;
 use std::path::PathBuf;
 
 /// A model that is known by name.
@@ -40,6 +41,29 @@ pub enum OptimizerName {
     Lars,
     /// Adam with a rate for every layer, for large batches
     Lamb,
+}
+
+/// What products and attention compute on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum PrecisionName {
+    /// 32-bit floats
+    #[default]
+    F32,
+    /// bfloat16; weights, sums, norms and losses are f32
+    Bf16,
+    /// 16-bit floats with a scaled loss; weights, sums, norms and losses are f32
+    F16,
+}
+
+impl PrecisionName {
+    /// The library's.
+    pub fn precision(self) -> Precision {
+        match self {
+            PrecisionName::F32 => Precision::F32,
+            PrecisionName::Bf16 => Precision::BF16,
+            PrecisionName::F16 => Precision::F16,
+        }
+    }
 }
 
 /// How the learning rate changes.

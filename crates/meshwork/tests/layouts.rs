@@ -7,7 +7,8 @@ mod common;
 use common::convnet::Convnet;
 use common::numbers::{Numbers, bits};
 use meshwork::tensor::{
-    ConvOptions, ConvTransposeOptions, CrossEntropy, PoolOptions, Reduction, bce_with_logits, concat, grad_with, where_,
+    ConvOptions, ConvTransposeOptions, CrossEntropy, PoolOptions, Precision, Reduction, autocast, bce_with_logits,
+    concat, grad_with, where_,
 };
 use meshwork::{DType, Device, Tensor};
 use meshwork_cpu::Level;
@@ -26,7 +27,9 @@ fn bits_do_not_depend_on_threads_or_level() {
         for threads in THREADS {
             device.set_num_threads(threads).expect("a few threads");
             let mut results = operations();
-            results.extend(training());
+            for precision in [Precision::F32, Precision::BF16, Precision::F16] {
+                results.extend(training(precision));
+            }
             let Some(first) = &first else {
                 assert!(results.len() > 300, "only {} results", results.len());
                 first = Some(results);
@@ -248,21 +251,21 @@ fn random(r: &mut Recorder) {
 }
 
 /// Losses, gradients, parameters and statistics of three steps.
-fn training() -> Results {
+fn training(precision: Precision) -> Results {
     let mut net = Convnet::new();
     let mut results = Results::new();
     for step in 0..3 {
         let (images, labels) = Convnet::batch(step);
-        let recorded = net.step(&images, &labels, step, 0.05);
-        results.push((format!("loss of step {step}"), bits(&recorded.loss)));
+        let recorded = autocast(precision, || net.step(&images, &labels, step, 0.05));
+        results.push((format!("{precision} loss of step {step}"), bits(&recorded.loss)));
         for (i, gradient) in recorded.gradients.iter().enumerate() {
-            results.push((format!("gradient {i} of step {step}"), bits(gradient)));
+            results.push((format!("{precision} gradient {i} of step {step}"), bits(gradient)));
         }
         for (i, parameter) in net.parameters.iter().enumerate() {
-            results.push((format!("parameter {i} after step {step}"), bits(parameter)));
+            results.push((format!("{precision} parameter {i} after step {step}"), bits(parameter)));
         }
-        results.push((format!("running mean after step {step}"), bits(&net.running.0)));
-        results.push((format!("running var after step {step}"), bits(&net.running.1)));
+        results.push((format!("{precision} running mean after step {step}"), bits(&net.running.0)));
+        results.push((format!("{precision} running var after step {step}"), bits(&net.running.1)));
     }
     results
 }

@@ -57,6 +57,20 @@ fn meshes_of_the_same_axes_and_devices_are_one() {
 }
 
 #[test]
+fn extrema_over_several_cut_dimensions_are_those_of_all_parts() {
+    let mesh = mesh(&[("data", 2), ("tensor", 3)]);
+    let shape = [5, 7];
+    for place in [[Placement::split(0), Placement::split(1)], [Placement::split(1), Placement::split(0)]] {
+        for i in 0..35 {
+            let mut values = [0f32; 35];
+            values[i] = 1.0;
+            let values = Tensor::from_slice(&values, &shape).place(&mesh, &place);
+            assert_eq!((values.amax(..).item(), (-values).amin(..).item()), (1.0, -1.0), "element {i}, {place:?}");
+        }
+    }
+}
+
+#[test]
 fn a_device_may_have_several_ranks() {
     manual_seed(1);
     let all = devices(2);

@@ -3,7 +3,8 @@
 use meshwork::checkpoint::Folder;
 use meshwork::data::{ArrayDataset, DataPair, Dataset, Order};
 use meshwork::nn::{Dropout, Layer, Linear, Module};
-use meshwork::optim::{Adam, AdamOptions, Constant, Cosine};
+use meshwork::optim::{Adam, AdamOptions, Constant, Cosine, LossScaleOptions};
+use meshwork::tensor::Precision;
 use meshwork::train::{Event, Length, Mlp, Saving, StepDone, TrainError, TrainSettings, Trainer, loss};
 use meshwork::{Device, Tensor};
 use std::sync::Arc;
@@ -101,6 +102,68 @@ fn a_run_resumed_after_any_step_goes_on_with_the_same_bits() {
         told.extend(rest);
         assert!((told, weights) == whole, "stopped after step {stop}");
     }
+}
+
+#[test]
+fn a_run_in_another_precision_is_resumed_in_it_with_the_same_bits() {
+    for precision in [Precision::BF16, Precision::F16] {
+        // Too large at first, and growing again soon.
+        let loss_scale = LossScaleOptions { initial: (1u64 << 26) as f64, interval: 2, ..Default::default() };
+        let settings = |steps| TrainSettings { precision, loss_scale, max_norm: Some(0.5), ..settings(steps) };
+        let whole = run(trainer(settings(16)));
+        assert!(whole != run(trainer(TrainSettings { precision: Precision::F32, ..settings(16) })));
+        for stop in [1, 3, 8, 11] {
+            let folder = tempfile::tempdir().unwrap();
+            let folder = Folder::new(folder.path().join("run"));
+            let saving = Some(Saving { folder: folder.clone(), every: None });
+            let (mut told, _) = run(trainer(TrainSettings { saving, ..settings(stop) }));
+            let checkpoint = folder.load().unwrap();
+            assert_eq!(checkpoint.state().precision, precision);
+            let mut resumed = trainer(settings(16));
+            resumed.resume(&checkpoint).unwrap();
+            let (rest, weights) = run(resumed);
+            told.extend(rest);
+            assert!((told, weights) == whole, "{precision} stopped after step {stop}");
+        }
+    }
+}
+
+#[test]
+fn skipped_steps_are_told_and_counted() {
+    let loss_scale = LossScaleOptions { initial: (1u64 << 26) as f64, ..Default::default() };
+    let settings = TrainSettings { precision: Precision::F16, loss_scale, metrics: true, ..settings(16) };
+    let mut trainer = trainer(settings);
+    let mut steps: Vec<StepDone> = Vec::new();
+    let observe = &mut |event: Event<'_>| {
+        if let Event::Step(step) = event {
+            steps.push(step);
+        }
+    };
+    let outcome = trainer.run(observe).unwrap();
+    let scales: Vec<_> = steps.iter().map(|step| step.loss_scale.unwrap()).collect();
+    let skipped = scales.iter().filter(|scale| scale.is_skipped).count();
+    assert!(skipped > 2 && skipped < 16, "{skipped} steps were skipped");
+    for (step, next) in scales.iter().zip(&scales[1..]) {
+        assert_eq!(next.scale, if step.is_skipped { step.scale / 2.0 } else { step.scale });
+    }
+    for (step, scale) in steps.iter().zip(&scales) {
+        assert!(step.loss.is_finite());
+        assert_eq!(step.gradient_norm.unwrap().is_finite(), !scale.is_skipped);
+    }
+    let state = outcome.loss_scale.unwrap();
+    assert_eq!((state.skipped, state.scale), (skipped as u64, scales[15].scale));
+}
+
+#[test]
+fn a_run_ends_whose_gradients_are_finite_with_no_scale() {
+    let loss_scale = LossScaleOptions { initial: 4.0, ..Default::default() };
+    let mut trainer = trainer(TrainSettings { precision: Precision::F16, loss_scale, ..settings(16) });
+    trainer.model().fc1.weight.set(Tensor::from_slice(&[f32::NAN; 48], &[16, 3]));
+    let error = trainer.run(&mut |_| {}).unwrap_err().to_string();
+    // Those with scales of 4 and 2 are skipped.
+    assert!(error.starts_with("step 3, learning rate "), "{error}");
+    assert!(error.contains(": the loss is NaN, and "), "{error}");
+    assert_eq!(trainer.step(), 2);
 }
 
 #[test]
@@ -209,6 +272,9 @@ fn only_the_own_run_is_resumed() {
     assert!(text.ends_with("the run that was saved has the seed 0, this one 1; resume with 0"), "{text}");
     let text = refused(trainer(TrainSettings { model: "lenet".into(), ..settings(4) }));
     assert!(text.ends_with("the run that was saved has the model model, this one lenet; resume with model"), "{text}");
+
+    let text = refused(trainer(TrainSettings { precision: Precision::BF16, ..settings(4) }));
+    assert!(text.ends_with("the run that was saved has the precision f32, this one bf16; resume with f32"), "{text}");
 
     let model = Mlp::new();
     let optimizer = Adam::new(&model, AdamOptions::default());

@@ -53,6 +53,12 @@ pub fn run(args: &GemmArgs) -> Result<(), Failure> {
     let mut row = |name: String, flops: f64, work: &mut dyn FnMut() -> Tensor| {
         report.row(&Row { name, seconds: seconds(work), amount: flops / 1e9, bound: peak });
     };
+    let dtype = args.dtype.precision().dtype();
+    let random = |shape: &[usize]| {
+        let x = random(shape)?.to_dtype(dtype);
+        x.eval();
+        Ok::<Tensor, Failure>(x)
+    };
     let all = args.shape.is_empty();
     let shapes = if all { &SHAPES[..] } else { &args.shape[..] };
     for &Shape { batch, m, k, n } in shapes {

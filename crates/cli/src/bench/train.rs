@@ -11,11 +11,11 @@ use crate::progress::{Unit, say};
 use crate::recipe;
 use crate::settings::{Settings, parse};
 use crate::tracing;
-use crate::values::name_of;
+use crate::values::{PrecisionName, name_of};
 use meshwork::graph::human_bytes;
 use meshwork::nn::{Layer, Module};
-use meshwork::optim::Optimizer;
-use meshwork::tensor::last_plan;
+use meshwork::optim::{Guard, Optimizer};
+use meshwork::tensor::{Precision, autocast, last_plan};
 use meshwork::train::{BuiltIn, loss};
 use meshwork::{DType, Device, Tensor, synchronize};
 use serde_json::{Value, json};
@@ -28,6 +28,8 @@ const PARTS: u32 = 6;
 struct Training {
     model: Box<dyn Layer>,
     optimizer: Box<dyn Optimizer>,
+    precision: Precision,
+    guard: Option<Guard>,
     inputs: Tensor,
     labels: Tensor,
 }
@@ -54,13 +56,21 @@ impl Training {
         };
         inputs.eval();
         labels.eval();
-        Ok(Training { model, optimizer, inputs, labels })
+        let guard = args.check_finite.then(|| Guard::new(&*model));
+        Ok(Training { model, optimizer, precision: args.precision.precision(), guard, inputs, labels })
     }
 
     fn step(&mut self) -> Tensor {
-        let loss = loss(&self.model.forward(&self.inputs), &self.labels);
+        self.guard.iter_mut().for_each(|guard| guard.begin(&*self.optimizer));
+        let loss = autocast(self.precision, || loss(&self.model.forward(&self.inputs), &self.labels));
         let gradients = self.model.gradients(&loss);
-        self.optimizer.step(gradients);
+        match &mut self.guard {
+            Some(guard) => {
+                guard.examine(&loss, &gradients);
+                guard.step(&mut *self.optimizer, gradients);
+            }
+            None => self.optimizer.step(gradients),
+        }
         loss
     }
 
@@ -128,6 +138,7 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
             "machine": machine.json(),
             "model": name_of(args.model),
             "optimizer": name_of(args.optimizer),
+            "precision": name_of(args.precision),
             "batch": batch,
             "steps": steps,
             "step_ms": step * 1e3,
@@ -151,7 +162,11 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
     let (model, optimizer) = (name_of(args.model), name_of(args.optimizer));
     say(&machine.line());
     let spread = layout.as_ref().map_or(String::new(), |layout| format!(", {}", layout.name()));
-    say(&format!("{model}, batch {batch}, {optimizer}{spread}: {steps} steps"));
+    let precision = match args.precision {
+        PrecisionName::F32 => String::new(),
+        narrow => format!(", {}", name_of(narrow)),
+    };
+    say(&format!("{model}, batch {batch}, {optimizer}{precision}{spread}: {steps} steps"));
     let line = |name: &str, value: String| say(&format!("{name:<22}{value}"));
     line("speed", Unit::of(&built_in).speed(rate));
     line("step", format!("{}; no less than {} for {flops:.3} GFLOP", time(step), time(flops / peak)));

@@ -16,7 +16,7 @@ use meshwork::graph::plan::{Plan, Task};
 use meshwork::graph::program::Program;
 use meshwork::mesh::{Footprint, Placement, placed_parameters};
 use meshwork::nn::{Layer, Module};
-use meshwork::tensor::last_plan;
+use meshwork::tensor::{autocast, last_plan};
 use meshwork::train::loss;
 use meshwork::{DType, Device, Tensor, synchronize};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     };
     let devices = Device::cpus().map_err(Failure::mistake)?;
     devices.iter().for_each(Device::reset_peak_memory);
-    let loss = loss(&model.forward(&inputs), &labels);
+    let loss = autocast(args.precision.precision(), || loss(&model.forward(&inputs), &labels));
     let gradients = model.gradients(&loss);
     optimizer.step(gradients);
     let plan = last_plan().expect("a step has just been handed over");

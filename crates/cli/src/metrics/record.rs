@@ -64,6 +64,12 @@ pub struct StepLine {
     pub lr: f64,
     /// Global norm of the gradients before clipping; none if it is not finite.
     pub gradient_norm: Option<f64>,
+    /// Factor of the loss, in f16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<f64>,
+    /// Gradients were too large for it, and there was no update.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skipped: bool,
     pub samples: usize,
     /// Since the step before; the first one compiles.
     pub seconds: f64,
@@ -117,6 +123,8 @@ impl Scale {
             loss: Some(done.loss).filter(|loss| loss.is_finite()),
             lr: done.lr,
             gradient_norm: done.gradient_norm.filter(|norm| norm.is_finite()),
+            loss_scale: done.loss_scale.map(|scaled| scaled.scale),
+            skipped: done.loss_scale.is_some_and(|scaled| scaled.is_skipped),
             samples: done.samples,
             seconds: rounded(seconds),
             samples_per_second: rounded(done.samples_per_second),
@@ -155,7 +163,7 @@ pub fn rounded(measured: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use meshwork::train::StepCost;
+    use meshwork::train::{StepCost, StepScale};
 
     #[test]
     fn speeds_follow_from_time_and_work() {
@@ -167,10 +175,12 @@ mod tests {
             samples: 8,
             samples_per_second: 16.0,
             gradient_norm: Some(f64::INFINITY),
+            loss_scale: Some(StepScale { scale: 8.0, is_skipped: true }),
             cost: Some(StepCost { flops: 3_000_000_000, peak_memory: 99 }),
         };
         let line = Scale { tokens: Some(128), peak: 24e9 }.step(&done);
         assert_eq!((line.loss, line.gradient_norm, line.seconds), (None, None, 0.5));
+        assert_eq!((line.loss_scale, line.skipped), (Some(8.0), true));
         assert_eq!((line.tokens_per_second, line.tflops, line.mfu), (Some(2048.0), 0.006, 0.25));
         assert_eq!([1.0 / 3.0, 123_456_789.0, 0.0].map(rounded), [0.333333, 123_457_000.0, 0.0]);
     }

@@ -122,3 +122,15 @@ fn devices() {
     let ran = place.ok("devices --devices cpu:1000");
     assert!(ran.stderr.starts_with("meshwork: 1000 CPU devices share"), "{}", ran.stderr);
 }
+
+#[test]
+fn narrow_products_and_steps_are_measured() {
+    let place = Place::new();
+    for precision in ["bf16", "f16"] {
+        let text = place.ok(&format!("bench gemm --shape 32x16x8 --dtype {precision} --json")).stdout;
+        assert!(text.contains("32x16x8"), "{text}");
+        let flags = "--batch 2 --layers 1 --width 16 --heads 2 --context 8 --vocabulary 9 --steps 3 --json";
+        let text = place.ok(&format!("bench train gpt {flags} --precision {precision}")).stdout;
+        assert!(text.contains(&format!("\"precision\":\"{precision}\"")), "{text}");
+    }
+}

@@ -68,6 +68,36 @@ fn a_resumed_run_gives_the_bits_of_an_uninterrupted_one() {
 }
 
 #[test]
+fn a_run_keeps_its_precision() {
+    let place = Place::new();
+    let run = "train mlp --steps 6 --batch 300 --precision";
+    let ran = place.ok(&format!("{run} bf16 --save whole"));
+    assert!(ran.stdout.contains("compute on bf16; weights, sums, norms and losses are f32\n"), "{}", ran.stdout);
+    place.write("run.toml", "precision = \"bf16\"\nsteps = 2\nbatch = 300\n");
+    place.ok("train mlp --config run.toml --save part");
+    let line = place.mistake("train --resume part --precision f32");
+    assert_eq!(
+        line,
+        "--precision f32: the saved run has bf16, and a run keeps its precision; leave it out, or begin a new run from \
+         the saved weights with --init"
+    );
+    let ran = place.ok("train --resume part --steps 6");
+    assert!(ran.stdout.contains("compute on bf16"), "{}", ran.stdout);
+    assert!(place.read("whole/model.safetensors") == place.read("part/model.safetensors"));
+    place.ok("train mlp --steps 6 --batch 300 --save f32");
+    assert!(place.read("whole/model.safetensors") != place.read("f32/model.safetensors"));
+
+    let ran = place.ok(&format!("{run} f16 --save f16 --log run.jsonl"));
+    assert!(
+        ran.stdout.contains("0 steps were skipped, whose gradients did not fit into f16; the loss scale is 65536\n")
+    );
+    let first = place.text("run.jsonl").lines().next().unwrap().to_string();
+    assert!(first.ends_with(",\"lr\":0.003,\"loss_scale\":65536,\"skipped\":false}"), "{first}");
+    let metrics = place.text("f16/metrics.jsonl");
+    assert!(metrics.lines().filter(|line| line.contains("\"loss_scale\":65536.0")).count() == 6, "{metrics}");
+}
+
+#[test]
 fn shorter_runs_go_on() {
     let place = Place::new();
     place.ok("train mlp --steps 9 --batch 300 --save whole --log whole.jsonl");
@@ -148,4 +178,22 @@ fn ctrl_c_saves_and_the_run_goes_on() {
     place.ok(&format!("train mlp --steps {goal} --batch 100 --save whole --log whole.jsonl"));
     assert!(place.read("run/model.safetensors") == place.read("whole/model.safetensors"));
     assert_eq!(place.text("run.jsonl"), place.text("whole.jsonl"));
+}
+
+#[test]
+fn a_loss_that_is_not_finite_ends_the_run_and_the_saved_one_goes_on() {
+    let place = Place::new();
+    let diverging = "train mlp --optimizer sgd --lr 1e30 --steps 6 --save run";
+    let line = place.run(diverging).stderr;
+    let line = line.lines().last().unwrap();
+    assert!(line.starts_with("error: step 2, learning rate 1"), "{line}");
+    assert!(line.contains("gradients are not finite, or too large to be squared: fc1.weight, fc1.bias"), "{line}");
+    assert!(line.contains("; saved to run; go on with: meshwork train --resume run --lr RATE ("), "{line}");
+    let log = place.text("run/metrics.jsonl");
+    assert!(log.contains("\"step\":1") && !log.contains("\"step\":2"), "{log}");
+    let resumed = place.mistake("train --resume run");
+    assert!(resumed.starts_with("step 2, "), "{resumed}");
+
+    let regardless = place.ok("train mlp --optimizer sgd --lr 1e30 --steps 6 --check-finite=false");
+    assert!(regardless.stdout.contains("try a smaller --lr"), "{}", regardless.stdout);
 }

@@ -5,6 +5,7 @@ use super::pack::{SLACK, pack};
 use super::real::{Element, Real, same};
 use super::scratch::{Arena, room};
 use super::{Place, Side, Size};
+use crate::multiversion;
 use crate::simd::Level;
 use crate::stream;
 use std::ops::Range;
@@ -315,6 +316,19 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         step: row,
                         access: Access::Rows,
                     },
+                    (Some(row), Some(1)) if size_of::<L>() < size_of::<L::Real>() && column_count < AGAIN => {
+                        // SAFETY: the first element; rows of this call, and room for their terms.
+                        unsafe {
+                            let first = data.offset(left_lines[0] + left_terms[0]);
+                            widen(level, &Narrow { first, row, count: row_count, terms: length, out: left_room });
+                        }
+                        Panels {
+                            data: left_room,
+                            panel: (height * length) as isize,
+                            step: length as isize,
+                            access: Access::Rows,
+                        }
+                    }
                     (Some(1), Some(step))
                         if same::<L, L::Real>()
                             && (column_count <= REUSE[1] && readable(step)
@@ -428,7 +442,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 unsafe {
                     kernels.table[high - 1][vectors - 1][panels.access as usize](&call);
                     if target.is_none() && !direct {
-                        store.tile(spare, across, row..row + high, column..column + wide);
+                        store.tile(level, spare, across, row..row + high, column..column + wide);
                     }
                 }
                 call.a = call.a.wrapping_offset(panels.panel);
@@ -455,6 +469,33 @@ struct Panels<T> {
     access: Access,
 }
 
+/// Rows of narrow elements, `row` apart, and room for as many numbers.
+struct Narrow<S: Element> {
+    first: *const S,
+    row: isize,
+    count: usize,
+    terms: usize,
+    out: *mut S::Real,
+}
+
+multiversion! {
+    /// Widens rows, one behind the other.
+    fn widen<S: Element>(rows: &Narrow<S>) = widen_of;
+}
+
+#[inline(always)]
+fn widen_of<S: Element>(rows: &Narrow<S>) {
+    let &Narrow { first, row, count, terms, out } = rows;
+    for i in 0..count {
+        // SAFETY: who names the rows promises that they are readable, and the room writable and used by nobody else.
+        let (from, to) = unsafe {
+            let from = std::slice::from_raw_parts(first.offset(i as isize * row), terms);
+            (from, std::slice::from_raw_parts_mut(out.add(i * terms), terms))
+        };
+        to.iter_mut().zip(from).for_each(|(to, x)| *to = x.widen());
+    }
+}
+
 /// Where finished tiles go when a kernel cannot store them itself.
 struct Store<'a, O> {
     out: *mut O,
@@ -466,9 +507,22 @@ impl<O: Element> Store<'_, O> {
     /// Stores a part of a tile whose rows are `across` apart.
     ///
     /// # Safety
-    /// The tile must be readable and its part of the result writable.
-    unsafe fn tile(&self, tile: *const O::Real, across: usize, rows: Range<usize>, columns: Range<usize>) {
+    /// The tile must be readable and its part of the result writable, the processor able to run `level`.
+    unsafe fn tile(
+        &self,
+        level: Level,
+        tile: *const O::Real,
+        across: usize,
+        rows: Range<usize>,
+        columns: Range<usize>,
+    ) {
         let (rows, columns) = (&self.rows[rows], &self.columns[columns]);
+        if evenly(columns) == Some(1) && columns.len() > 1 {
+            return store_rows(
+                level,
+                &Rows { tile, across, out: self.out, rows, first: columns[0], width: columns.len() },
+            );
+        }
         // SAFETY: the caller's promise.
         unsafe {
             if evenly(rows) == Some(1) && rows.len() > 1 {
@@ -485,6 +539,46 @@ impl<O: Element> Store<'_, O> {
                 for (j, &column) in columns.iter().enumerate() {
                     *out.offset(column) = O::narrow(*tile.add(i * across + j));
                 }
+            }
+        }
+    }
+}
+
+/// A part of a tile whose columns lie side by side in the result.
+struct Rows<'a, O: Element> {
+    tile: *const O::Real,
+    across: usize,
+    out: *mut O,
+    rows: &'a [isize],
+    /// The first column, and their number.
+    first: isize,
+    width: usize,
+}
+
+multiversion! {
+    /// Stores a part of a tile.
+    fn store_rows<O: Element>(part: &Rows<'_, O>) = store_rows_of;
+}
+
+#[inline(always)]
+fn store_rows_of<O: Element>(part: &Rows<'_, O>) {
+    match part.width {
+        16 => store_rows_as::<O, 16>(part),
+        8 => store_rows_as::<O, 8>(part),
+        _ => store_rows_as::<O, 1>(part),
+    }
+}
+
+#[inline(always)]
+fn store_rows_as<O: Element, const LANES: usize>(part: &Rows<'_, O>) {
+    for (i, &row) in part.rows.iter().enumerate() {
+        for j in (0..part.width).step_by(LANES) {
+            // SAFETY: who made the part promised that it can be read and written; an array has the alignment of its
+            // elements.
+            unsafe {
+                let numbers: [O::Real; LANES] = *part.tile.add(i * part.across + j).cast();
+                let out: *mut [O; LANES] = part.out.offset(row + part.first + j as isize).cast();
+                *out = numbers.map(O::narrow);
             }
         }
     }

@@ -5,6 +5,7 @@
 
 use super::real::{Element, same};
 use crate::simd::Level;
+use half::{bf16, f16};
 
 /// Elements that packing may write after the last panel.
 pub const SLACK: usize = 16;
@@ -23,10 +24,17 @@ pub unsafe fn pack<S: Element>(
     out: *mut S::Real,
 ) {
     #[cfg(target_arch = "x86_64")]
-    if same::<S, f32>() && level >= Level::Avx2 {
+    if level >= Level::Avx2 {
+        use super::pack_x86::pack;
         // SAFETY: the caller's promise; the types are the same.
-        unsafe { super::pack_x86::pack(data.cast(), rows, terms, width, out.cast()) };
-        return;
+        unsafe {
+            match () {
+                () if same::<S, f32>() => return pack::<f32>(data.cast(), rows, terms, width, out.cast()),
+                () if same::<S, bf16>() => return pack::<bf16>(data.cast(), rows, terms, width, out.cast()),
+                () if same::<S, f16>() => return pack::<f16>(data.cast(), rows, terms, width, out.cast()),
+                () => {}
+            }
+        }
     }
     let _ = (level, same::<S, f32>());
     for (p, panel) in rows.chunks(width).enumerate() {
@@ -63,7 +71,18 @@ mod tests {
 
     #[test]
     fn every_width_and_pattern_packs_the_same_at_every_level() {
-        let data: Vec<f32> = (0..8000).map(|i| i as f32).collect();
+        packs_the_same(|i| i as f32);
+    }
+
+    #[test]
+    fn narrow_elements_are_widened() {
+        // Any finite number.
+        packs_the_same(|i| bf16::from_bits((i * 97) as u16 & 0xbf7f));
+        packs_the_same(|i| f16::from_bits((i * 97) as u16 & 0xbbff));
+    }
+
+    fn packs_the_same<S: Element<Real = f32>>(element: fn(usize) -> S) {
+        let data: Vec<S> = (0..8000).map(element).collect();
         let patterns: [fn(isize) -> isize; 7] =
             [|i| i, |i| i * 31, |i| i / 9 * 13 + i % 9, |i| i % 9 - i / 9 * 13, |i| i / 3 * 60 + i % 3, |i| -i, |_| 5];
         let pairs = patterns.iter().flat_map(|r| patterns.iter().map(move |t| (r, t)));
@@ -83,7 +102,7 @@ mod tests {
                             let found = out[(i / width * terms.len() + k) * width + i % width];
                             assert_eq!(
                                 found,
-                                (1500 + row + term) as f32,
+                                element((1500 + row + term) as usize).widen(),
                                 "width {width}, row {i}, term {k}, {level:?}"
                             );
                         }

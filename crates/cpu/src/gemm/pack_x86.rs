@@ -1,8 +1,75 @@
-//! Packing of f32 with AVX2: by pieces of rows that lie side by side (two of which fill a vector where they are long),
+//! Packing with AVX2 of f32, and of bf16 and f16 that become f32 on the way: by pieces of rows that lie side by side (two of which fill a vector where they are long),
 //! or by transposing runs of terms.
 
 use super::pack::scalar;
+use super::real::Element;
+use half::{bf16, f16};
 use std::arch::x86_64::*;
+
+/// Elements that vectors of f32 are loaded from.
+pub trait Source: Element<Real = f32> {
+    /// Eight elements.
+    ///
+    /// # Safety
+    /// They must be readable, and the processor must have AVX2 and F16C.
+    unsafe fn load8(from: *const Self) -> __m256;
+
+    /// Four elements.
+    ///
+    /// # Safety
+    /// As for [`Source::load8`].
+    unsafe fn load4(from: *const Self) -> __m128;
+}
+
+impl Source for f32 {
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn load8(from: *const f32) -> __m256 {
+        // SAFETY: the caller's promise.
+        unsafe { _mm256_loadu_ps(from) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn load4(from: *const f32) -> __m128 {
+        // SAFETY: the caller's promise.
+        unsafe { _mm_loadu_ps(from) }
+    }
+}
+
+impl Source for bf16 {
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn load8(from: *const bf16) -> __m256 {
+        // SAFETY: the caller's promise.
+        let bits = unsafe { _mm_loadu_si128(from.cast()) };
+        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(bits)))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn load4(from: *const bf16) -> __m128 {
+        // SAFETY: the caller's promise.
+        let bits = unsafe { _mm_loadl_epi64(from.cast()) };
+        _mm_castsi128_ps(_mm_slli_epi32::<16>(_mm_cvtepu16_epi32(bits)))
+    }
+}
+
+impl Source for f16 {
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn load8(from: *const f16) -> __m256 {
+        // SAFETY: the caller's promise.
+        _mm256_cvtph_ps(unsafe { _mm_loadu_si128(from.cast()) })
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn load4(from: *const f16) -> __m128 {
+        // SAFETY: the caller's promise.
+        _mm_cvtph_ps(unsafe { _mm_loadl_epi64(from.cast()) })
+    }
+}
 
 /// A vector of eight that a panel is copied with: from `source`, to `target` within the panel.
 #[derive(Clone, Copy)]
@@ -71,8 +138,8 @@ fn run(terms: &[isize], start: usize) -> usize {
 ///
 /// # Safety
 /// As there; the processor must have AVX2.
-#[target_feature(enable = "avx2,fma")]
-pub unsafe fn pack(data: *const f32, rows: &[isize], terms: &[isize], width: usize, out: *mut f32) {
+#[target_feature(enable = "avx2,fma,f16c")]
+pub unsafe fn pack<S: Source>(data: *const S, rows: &[isize], terms: &[isize], width: usize, out: *mut f32) {
     let (Some(&last_row), Some(&last_term)) = (rows.iter().max(), terms.iter().max()) else { return };
     // A vector may be read up to here.
     let limit = last_row + last_term + 1;
@@ -106,8 +173,8 @@ pub unsafe fn pack(data: *const f32, rows: &[isize], terms: &[isize], width: usi
         // SAFETY: the caller's promise.
         let spliced = unsafe {
             match width {
-                16 => by_splices::<2>(data, panel(p), bounds, terms, out),
-                32 => by_splices::<4>(data, panel(p), bounds, terms, out),
+                16 => by_splices::<S, 2>(data, panel(p), bounds, terms, out),
+                32 => by_splices::<S, 4>(data, panel(p), bounds, terms, out),
                 _ => false,
             }
         };
@@ -147,8 +214,15 @@ fn is_dense(panel: &[isize], width: usize) -> bool {
 ///
 /// # Safety
 /// As for [`pack`].
-#[target_feature(enable = "avx2,fma")]
-unsafe fn by_rows(data: *const f32, firsts: &[isize], terms: &[isize], width: usize, limit: isize, out: *mut f32) {
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn by_rows<S: Source>(
+    data: *const S,
+    firsts: &[isize],
+    terms: &[isize],
+    width: usize,
+    limit: isize,
+    out: *mut f32,
+) {
     let distance = width * terms.len();
     let reach = firsts.iter().max().map_or(0, |first| first + 8);
     let narrow = width < 8;
@@ -163,10 +237,10 @@ unsafe fn by_rows(data: *const f32, firsts: &[isize], terms: &[isize], width: us
                     for &first in firsts {
                         let from = data.offset(first + term);
                         if whole {
-                            _mm256_storeu_ps(to, _mm256_loadu_ps(from));
+                            _mm256_storeu_ps(to, S::load8(from));
                         } else {
-                            _mm_storeu_ps(to, _mm_loadu_ps(from));
-                            _mm_storeu_ps(to.add(width - 4), _mm_loadu_ps(from.add(width - 4)));
+                            _mm_storeu_ps(to, S::load4(from));
+                            _mm_storeu_ps(to.add(width - 4), S::load4(from.add(width - 4)));
                         }
                         to = to.add(distance);
                     }
@@ -181,16 +255,16 @@ unsafe fn by_rows(data: *const f32, firsts: &[isize], terms: &[isize], width: us
             for &first in firsts {
                 let from = data.offset(first + term);
                 if width == 16 {
-                    _mm256_storeu_ps(to, _mm256_loadu_ps(from));
-                    _mm256_storeu_ps(to.add(8), _mm256_loadu_ps(from.add(8)));
+                    _mm256_storeu_ps(to, S::load8(from));
+                    _mm256_storeu_ps(to.add(8), S::load8(from.add(8)));
                 } else if width < 8 {
-                    _mm_storeu_ps(to, _mm_loadu_ps(from));
-                    _mm_storeu_ps(to.add(width - 4), _mm_loadu_ps(from.add(width - 4)));
+                    _mm_storeu_ps(to, S::load4(from));
+                    _mm_storeu_ps(to.add(width - 4), S::load4(from.add(width - 4)));
                 } else {
                     for i in (0..width - 8).step_by(8) {
-                        _mm256_storeu_ps(to.add(i), _mm256_loadu_ps(from.add(i)));
+                        _mm256_storeu_ps(to.add(i), S::load8(from.add(i)));
                     }
-                    _mm256_storeu_ps(to.add(width - 8), _mm256_loadu_ps(from.add(width - 8)));
+                    _mm256_storeu_ps(to.add(width - 8), S::load8(from.add(width - 8)));
                 }
                 to = to.add(distance);
             }
@@ -202,8 +276,8 @@ unsafe fn by_rows(data: *const f32, firsts: &[isize], terms: &[isize], width: us
 ///
 /// # Safety
 /// As for [`pack`].
-#[target_feature(enable = "avx2,fma")]
-unsafe fn by_pairs(data: *const f32, pairs: usize, terms: &[isize], out: *mut f32) {
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn by_pairs<S: Source>(data: *const S, pairs: usize, terms: &[isize], out: *mut f32) {
     let distance = 4 * terms.len();
     let (twos, rest) = terms.as_chunks::<2>();
     // SAFETY: a vector has the rows of one pair; the panels are the caller's.
@@ -211,7 +285,7 @@ unsafe fn by_pairs(data: *const f32, pairs: usize, terms: &[isize], out: *mut f3
         for (k, two) in twos.iter().enumerate() {
             let [first, second] = two.map(|term| data.offset(term));
             for pair in 0..pairs {
-                let (a, b) = (_mm256_loadu_ps(first.add(8 * pair)), _mm256_loadu_ps(second.add(8 * pair)));
+                let (a, b) = (S::load8(first.add(8 * pair)), S::load8(second.add(8 * pair)));
                 let to = out.add(2 * pair * distance + 8 * k);
                 _mm256_storeu_ps(to, _mm256_permute2f128_ps::<0x20>(a, b));
                 _mm256_storeu_ps(to.add(distance), _mm256_permute2f128_ps::<0x31>(a, b));
@@ -219,7 +293,7 @@ unsafe fn by_pairs(data: *const f32, pairs: usize, terms: &[isize], out: *mut f3
         }
         for &term in rest {
             for panel in 0..2 * pairs {
-                let x = _mm_loadu_ps(data.offset(term).add(4 * panel));
+                let x = S::load4(data.offset(term).add(4 * panel));
                 _mm_storeu_ps(out.add((panel + 1) * distance - 4), x);
             }
         }
@@ -231,9 +305,9 @@ unsafe fn by_pairs(data: *const f32, pairs: usize, terms: &[isize], out: *mut f3
 /// # Safety
 /// As for [`pack`]; `bounds` are the least and the greatest row of the operand.
 #[inline]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn by_splices<const N: usize>(
-    data: *const f32,
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn by_splices<S: Source, const N: usize>(
+    data: *const S,
     panel: &[isize],
     bounds: [isize; 2],
     terms: &[isize],
@@ -247,7 +321,7 @@ unsafe fn by_splices<const N: usize>(
         // SAFETY: the vectors lie between the operand's rows, the panel is the caller's.
         unsafe {
             for i in 0..N {
-                let [a, b] = sources[i].map(|source| _mm256_loadu_ps(source.wrapping_offset(term)));
+                let [a, b] = sources[i].map(|source| S::load8(source.wrapping_offset(term)));
                 _mm256_storeu_ps(out.add(8 * i), _mm256_blendv_ps(a, b, second[i]));
             }
             out = out.add(8 * N);
@@ -260,9 +334,9 @@ unsafe fn by_splices<const N: usize>(
 ///
 /// # Safety
 /// As for [`pack`]; what lies before `limit` may be read.
-#[target_feature(enable = "avx2,fma")]
-unsafe fn by_pieces(
-    data: *const f32,
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn by_pieces<S: Source>(
+    data: *const S,
     panel: &[isize],
     pieces: &[Piece],
     terms: &[isize],
@@ -284,7 +358,7 @@ unsafe fn by_pieces(
                 continue;
             }
             for piece in pieces {
-                let x = _mm256_loadu_ps(data.offset(term + piece.source));
+                let x = S::load8(data.offset(term + piece.source));
                 _mm256_storeu_ps(to.add(piece.target), x);
             }
         }
@@ -295,8 +369,8 @@ unsafe fn by_pieces(
 ///
 /// # Safety
 /// As for [`pack`].
-#[target_feature(enable = "avx2,fma")]
-unsafe fn by_runs(data: *const f32, panel: &[isize], terms: &[isize], width: usize, out: *mut f32) {
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn by_runs<S: Source>(data: *const S, panel: &[isize], terms: &[isize], width: usize, out: *mut f32) {
     // The rows of the squares; where rows are missing, the last one again.
     let mut lines = [panel[panel.len() - 1]; WIDEST];
     lines[..panel.len()].copy_from_slice(panel);
@@ -328,11 +402,11 @@ unsafe fn by_runs(data: *const f32, panel: &[isize], terms: &[isize], width: usi
 /// # Safety
 /// As for `by_pieces`.
 #[inline]
-#[target_feature(enable = "avx2,fma")]
-pub unsafe fn square(data: *const f32, rows: &[isize; 8], width: usize, out: *mut f32) {
+#[target_feature(enable = "avx2,fma,f16c")]
+pub unsafe fn square<S: Source>(data: *const S, rows: &[isize; 8], width: usize, out: *mut f32) {
     // SAFETY: the caller's promise.
     unsafe {
-        let r: [__m256; 8] = std::array::from_fn(|i| _mm256_loadu_ps(data.offset(rows[i])));
+        let r: [__m256; 8] = std::array::from_fn(|i| S::load8(data.offset(rows[i])));
         let low: [__m256; 4] = std::array::from_fn(|i| _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]));
         let high: [__m256; 4] = std::array::from_fn(|i| _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]));
         let quad = |a, b| (_mm256_shuffle_ps::<0x44>(a, b), _mm256_shuffle_ps::<0xEE>(a, b));

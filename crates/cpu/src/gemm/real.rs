@@ -1,6 +1,7 @@
 //! The numbers that sums are accumulated in, and the stored elements that are widened to them.
 
 use super::kernel::{self, Kernels};
+use crate::narrow;
 use crate::operand::Stored;
 use crate::simd::Level;
 use half::{bf16, f16};
@@ -98,8 +99,8 @@ macro_rules! element {
 element! {
     f32 => f32, |x| x, |x| x;
     f64 => f64, |x| x, |x| x;
-    f16 => f32, f16::to_f32, f16::from_f32;
-    bf16 => f32, bf16::to_f32, bf16::from_f32;
+    f16 => f32, narrow::f16_to_f32, narrow::f16_from_f32;
+    bf16 => f32, narrow::bf16_to_f32, narrow::bf16_from_f32;
 }
 
 /// Whether two types are the same one.

@@ -4,7 +4,7 @@
 //! while the terms of a block go by; roots of blocks go to a binary counter as in the microkernels.
 
 use super::drive::Batch;
-use super::real::{Element, Real, same};
+use super::real::{Element, Real};
 use super::scratch::{Arena, room};
 use super::{Offsets, Size};
 use crate::operand::Shared;
@@ -22,20 +22,20 @@ const LANES: usize = 8;
 const TERMS: usize = 4;
 
 /// One strip of a product.
-struct Strip<T> {
+struct Strip<S: Element> {
     rows: usize,
     columns: usize,
     terms: usize,
     block: usize,
-    left: *const T,
+    left: *const S,
     /// Distances between the rows and between the terms of the left operand.
     left_steps: [isize; 2],
-    right: *const T,
+    right: *const S,
     /// Distance between the terms of the right operand; its columns lie side by side.
     right_step: isize,
     /// Room for [`tiles`] of rows × columns sums: those of the current block, and the counter. The result ends in
     /// the first one.
-    sums: *mut T,
+    sums: *mut S::Real,
 }
 
 /// Tiles of sums that a product needs.
@@ -80,7 +80,7 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
     let (left, right_side) = (batch.left_side, batch.right_side);
     let steps = (left.lines.stride(), left.terms.stride(), right_side.lines.stride(), right_side.terms.stride());
     let (Some(row), Some(term), Some(1), Some(right_step)) = steps else { return false };
-    if !fits(&size) || !same::<S, S::Real>() {
+    if !fits(&size) {
         return false;
     }
     let threads = context.par.threads();
@@ -92,17 +92,16 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
         let (product, first) = (task / strips, task % strips * width);
         let columns = width.min(size.columns - first);
         let sums: *mut S::Real = arena.slot(slot, bytes).take(size.rows * width * tiles(&size));
-        // SAFETY: the caller's promise; a task has its own columns of the result and a slot its own room. The types
-        // are the same.
+        // SAFETY: the caller's promise; a task has its own columns of the result and a slot its own room.
         unsafe {
             let strip = Strip {
                 rows: size.rows,
                 columns,
                 terms: size.terms,
                 block: size.block,
-                left: batch.left.offset(batch.lefts.at(product)).cast(),
+                left: batch.left.offset(batch.lefts.at(product)),
                 left_steps: [row, term],
-                right: right.0.offset(rights.at(product) + first as isize).cast_const().cast(),
+                right: right.0.offset(rights.at(product) + first as isize).cast_const(),
                 right_step,
                 sums,
             };
@@ -121,21 +120,21 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
 
 multiversion! {
     /// Computes the sums of a strip.
-    fn compute<T: Real>(strip: &Strip<T>) = compute_body;
+    fn compute<S: Element>(strip: &Strip<S>) = compute_body;
 }
 
 #[inline(always)]
-fn compute_body<T: Real>(strip: &Strip<T>) {
+fn compute_body<S: Element>(strip: &Strip<S>) {
     match strip.rows {
-        1 => rows::<T, 1>(strip),
-        2 => rows::<T, 2>(strip),
-        3 => rows::<T, 3>(strip),
-        _ => rows::<T, 4>(strip),
+        1 => rows::<S, 1>(strip),
+        2 => rows::<S, 2>(strip),
+        3 => rows::<S, 3>(strip),
+        _ => rows::<S, 4>(strip),
     }
 }
 
 #[inline(always)]
-fn rows<T: Real, const ROWS: usize>(strip: &Strip<T>) {
+fn rows<S: Element, const ROWS: usize>(strip: &Strip<S>) {
     let tile = ROWS * strip.columns;
     let slot = |level: usize| strip.sums.wrapping_add((1 + level) * tile);
     let blocks = strip.terms.div_ceil(strip.block);
@@ -143,16 +142,16 @@ fn rows<T: Real, const ROWS: usize>(strip: &Strip<T>) {
         // SAFETY: tiles of the strip's room, terms of its operands.
         unsafe {
             for i in 0..tile {
-                *strip.sums.add(i) = T::ZERO;
+                *strip.sums.add(i) = S::Real::ZERO;
             }
             let end = ((block + 1) * strip.block).min(strip.terms);
             let mut term = block * strip.block;
             while term + TERMS <= end {
-                terms::<T, ROWS, TERMS>(strip, term);
+                terms::<S, ROWS, TERMS>(strip, term);
                 term += TERMS;
             }
             while term < end {
-                terms::<T, ROWS, 1>(strip, term);
+                terms::<S, ROWS, 1>(strip, term);
                 term += 1;
             }
             let last = block + 1 == blocks;
@@ -187,22 +186,24 @@ unsafe fn add<T: Real>(left: *const T, sums: *mut T, count: usize) {
 /// # Safety
 /// The operands must have these terms.
 #[inline(always)]
-unsafe fn terms<T: Real, const ROWS: usize, const TERMS: usize>(strip: &Strip<T>, first: usize) {
+unsafe fn terms<S: Element, const ROWS: usize, const TERMS: usize>(strip: &Strip<S>, first: usize) {
     let [row, term] = strip.left_steps;
-    let factors: [[T; TERMS]; ROWS] = std::array::from_fn(|i| {
+    let factors: [[S::Real; TERMS]; ROWS] = std::array::from_fn(|i| {
         // SAFETY: elements of the left operand.
-        std::array::from_fn(|k| unsafe { *strip.left.offset(i as isize * row + (first + k) as isize * term) })
+        std::array::from_fn(|k| unsafe {
+            strip.left.offset(i as isize * row + (first + k) as isize * term).read().widen()
+        })
     });
-    let right: [*const T; TERMS] =
+    let right: [*const S; TERMS] =
         std::array::from_fn(|k| strip.right.wrapping_offset((first + k) as isize * strip.right_step));
     let whole = strip.columns / LANES * LANES;
     // SAFETY: columns of the strip.
     unsafe {
         for column in (0..whole).step_by(LANES) {
-            columns::<T, ROWS, TERMS, LANES>(&factors, &right, strip, column);
+            columns::<S, ROWS, TERMS, LANES>(&factors, &right, strip, column);
         }
         for column in whole..strip.columns {
-            columns::<T, ROWS, TERMS, 1>(&factors, &right, strip, column);
+            columns::<S, ROWS, TERMS, 1>(&factors, &right, strip, column);
         }
     }
 }
@@ -212,17 +213,18 @@ unsafe fn terms<T: Real, const ROWS: usize, const TERMS: usize>(strip: &Strip<T>
 /// # Safety
 /// The strip must have them.
 #[inline(always)]
-unsafe fn columns<T: Real, const ROWS: usize, const TERMS: usize, const LANES: usize>(
-    factors: &[[T; TERMS]; ROWS],
-    right: &[*const T; TERMS],
-    strip: &Strip<T>,
+unsafe fn columns<S: Element, const ROWS: usize, const TERMS: usize, const LANES: usize>(
+    factors: &[[S::Real; TERMS]; ROWS],
+    right: &[*const S; TERMS],
+    strip: &Strip<S>,
     column: usize,
 ) {
     // SAFETY: the caller's promise; an array has the alignment of its elements.
     unsafe {
-        let right: [[T; LANES]; TERMS] = std::array::from_fn(|k| *right[k].add(column).cast());
+        let right: [[S; LANES]; TERMS] = std::array::from_fn(|k| *right[k].add(column).cast());
+        let right = right.map(|right| right.map(S::widen));
         for (i, factors) in factors.iter().enumerate() {
-            let sums: *mut [T; LANES] = strip.sums.add(i * strip.columns + column).cast();
+            let sums: *mut [S::Real; LANES] = strip.sums.add(i * strip.columns + column).cast();
             let mut sum = *sums;
             for (right, &factor) in right.iter().zip(factors) {
                 sum = std::array::from_fn(|lane| factor.fma(right[lane], sum[lane]));

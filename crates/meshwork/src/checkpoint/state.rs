@@ -1,7 +1,8 @@
 //! Where a training run stands, beside its tensors.
 
 use crate::Tensor;
-use crate::optim::OptimizerState;
+use crate::optim::{LossScaleState, OptimizerState};
+use crate::tensor::Precision;
 use meshwork_data::Position;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -22,10 +23,20 @@ pub struct TrainingState {
     pub position: Position,
     /// The seed of the run.
     pub seed: u64,
+    /// What operations compute on.
+    #[serde(default, skip_serializing_if = "is_f32")]
+    pub precision: Precision,
+    /// The scale of the loss, where it is scaled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<LossScaleState>,
     /// The losses of the epoch at hand.
     pub epoch_loss: LossSum,
     /// The run's settings as text, for whoever resumes it.
     pub settings: BTreeMap<String, String>,
+}
+
+fn is_f32(precision: &Precision) -> bool {
+    *precision == Precision::F32
 }
 
 /// What the state's file holds.

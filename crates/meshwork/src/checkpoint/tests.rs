@@ -31,6 +31,8 @@ fn state(step: u64) -> TrainingState {
         step,
         position: Position { epoch: 1, sample: 64 },
         seed: 7,
+        precision: crate::tensor::Precision::F32,
+        loss_scale: None,
         epoch_loss: LossSum { sum: 0.1 + 0.2, samples: 64 },
         settings: [("lr".to_string(), "0.1".to_string())].into(),
     }

@@ -15,9 +15,9 @@ mod sampling;
 
 pub use sampling::Sampling;
 
-use crate::Tensor;
 use crate::nn::{KvCache, Module, Transformer};
 use crate::tensor::no_grad;
+use crate::{DType, Tensor};
 
 /// The tokens that follow a text, without an end: each is chosen from what the model expects after all before it.
 ///
@@ -66,7 +66,7 @@ impl<'a> Generator<'a> {
         self.unread = 0;
         no_grad(|| {
             let logits = self.model.forward_cached(&new, &mut self.cache);
-            logits.select(1, -1).flatten(0).to_vec()
+            logits.select(1, -1).flatten(0).to_dtype(DType::F32).to_vec()
         })
     }
 }

@@ -71,7 +71,7 @@ pub(crate) use state::nearest;
 pub use state::{StateError, Wrong};
 pub use transformer::{
     ActivationKind, Block, CacheOfLayer, ConfigError, FeedForward, KvCache, Norm, NormKind, Positions, SelfAttention,
-    Transformer, TransformerConfig,
+    Transformer, TransformerConfig, rotary,
 };
 pub use visitor::{Leaf, Visitor};
 

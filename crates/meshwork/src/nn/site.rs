@@ -60,6 +60,11 @@ impl RandomSite {
         *self.lock() = State { assigned: Some((seed, name.to_string())), ..State::default() };
     }
 
+    /// Starts the calls of the step anew.
+    pub(crate) fn restart(&self) {
+        self.lock().calls = 0;
+    }
+
     pub(crate) fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }

@@ -5,6 +5,7 @@ use crate::nn::Parameter;
 use crate::tensor::{Tensor, no_grad};
 use meshwork_graph::DType;
 use rustc_hash::FxHashMap;
+use std::sync::OnceLock;
 
 /// The gradients of a loss, one tensor for each parameter that it depends on.
 ///
@@ -14,6 +15,8 @@ use rustc_hash::FxHashMap;
 pub struct Gradients {
     entries: Vec<(Parameter, Tensor)>,
     index: FxHashMap<usize, usize>,
+    /// The sums of squares, once somebody has asked for them.
+    squares: OnceLock<Vec<Tensor>>,
 }
 
 impl FromIterator<(Parameter, Tensor)> for Gradients {
@@ -39,6 +42,7 @@ impl Gradients {
             gradient.shape() == parameter.shape(),
             "a gradient {gradient:?} of a parameter {parameter:?}: shapes must be equal"
         );
+        self.squares.take();
         match self.index.get(&parameter.address()) {
             Some(&i) => self.entries[i].1 = gradient,
             None => {
@@ -71,9 +75,14 @@ impl Gradients {
     /// The root of the sum of squares over all gradients, a scalar of at least f32.
     pub fn global_norm(&self) -> Tensor {
         no_grad(|| {
-            let squares = self.entries.iter().map(|(_, g)| sum_of_squares(g));
+            let squares = self.squares().iter().cloned();
             squares.reduce(|a, b| a + b).map_or_else(|| Tensor::scalar(0.0, DType::F32), |sum| sum.sqrt())
         })
+    }
+
+    /// The sum of the squares of each gradient, in the order of [`Gradients::iter`]: scalars of at least f32.
+    pub(crate) fn squares(&self) -> &[Tensor] {
+        self.squares.get_or_init(|| no_grad(|| self.entries.iter().map(|(_, g)| sum_of_squares(g)).collect()))
     }
 
     /// Scales all gradients by max / (norm + 1e-6) if their [`Gradients::global_norm`] is larger than `max`. Returns
@@ -85,6 +94,24 @@ impl Gradients {
             self.each(|g| g * &factor.to_dtype(g.dtype()));
             norm
         })
+    }
+
+    /// The largest sum of squares of a gradient, a scalar of at least f32: not finite if a gradient is not, or is too large to
+    /// be squared; 0 without any.
+    pub(crate) fn largest_square(&self) -> Tensor {
+        no_grad(|| {
+            let squares = self.squares().iter().cloned();
+            squares.reduce(|a, b| a.maximum(b.brought_beside(&a))).unwrap_or_else(|| Tensor::scalar(0.0, DType::F32))
+        })
+    }
+
+    /// Where parameters are on a mesh, brings their gradients to where the optimizer's state is: those that are computed
+    /// before a step take no more memory than those that it consumes.
+    pub(crate) fn keep_beside_state(&mut self) {
+        self.squares.take();
+        for (parameter, gradient) in &mut self.entries {
+            *gradient = parameter.state_beside(gradient.clone());
+        }
     }
 
     /// Multiplies all gradients by a number.
@@ -106,6 +133,7 @@ impl Gradients {
     }
 
     fn each(&mut self, change: impl Fn(&Tensor) -> Tensor) {
+        self.squares.take();
         for (_, gradient) in &mut self.entries {
             *gradient = change(gradient);
         }

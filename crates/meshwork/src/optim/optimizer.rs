@@ -1,6 +1,7 @@
 //! What all optimizers can do.
 
-use super::{Gradients, OptimizerState, OptimizerStateError};
+use super::{Gradients, OptimizerState, OptimizerStateError, StepCounts};
+use crate::Tensor;
 
 /// Updates parameters from gradients.
 pub trait Optimizer {
@@ -10,6 +11,10 @@ pub trait Optimizer {
     /// The gradients are consumed: nobody holds them when the step runs, so they need no memory of their own.
     fn step(&mut self, gradients: Gradients);
 
+    /// As [`Optimizer::step`] where `condition`, a bool `[]`, holds. Where it does not, parameters and state keep their bits;
+    /// that the step counts none the less can be taken back by [`Optimizer::set_counts`].
+    fn step_where(&mut self, condition: &Tensor, gradients: Gradients);
+
     /// The learning rate of the first group.
     fn lr(&self) -> f64;
 
@@ -18,6 +23,15 @@ pub trait Optimizer {
 
     /// Steps done.
     fn steps(&self) -> u64;
+
+    /// How far the optimizer has come.
+    fn counts(&self) -> StepCounts;
+
+    /// Goes back to counts of this optimizer.
+    ///
+    /// # Panics
+    /// When they are of an optimizer with other parameters.
+    fn set_counts(&mut self, counts: StepCounts);
 
     /// Everything that the next steps depend on besides the parameters.
     fn state(&self) -> OptimizerState;
@@ -35,6 +49,10 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
         (**self).step(gradients);
     }
 
+    fn step_where(&mut self, condition: &Tensor, gradients: Gradients) {
+        (**self).step_where(condition, gradients);
+    }
+
     fn lr(&self) -> f64 {
         (**self).lr()
     }
@@ -45,6 +63,14 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 
     fn steps(&self) -> u64 {
         (**self).steps()
+    }
+
+    fn counts(&self) -> StepCounts {
+        (**self).counts()
+    }
+
+    fn set_counts(&mut self, counts: StepCounts) {
+        (**self).set_counts(counts);
     }
 
     fn state(&self) -> OptimizerState {

@@ -19,6 +19,17 @@ pub struct OptimizerState {
     pub tensors: Vec<(String, Tensor)>,
 }
 
+/// How far an optimizer has come, without the tensors: what a step that comes to nothing is taken back by.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StepCounts {
+    /// Steps done.
+    pub steps: u64,
+    /// The learning rate of every group.
+    pub lrs: Vec<f64>,
+    /// For every parameter, group by group, the number of steps in which it had a gradient.
+    pub of_parameters: Vec<u64>,
+}
+
 /// Why a saved state does not fit an optimizer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptimizerStateError {

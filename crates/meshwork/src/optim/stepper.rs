@@ -1,8 +1,10 @@
 //! The step that all optimizers share: a rule applied to groups of parameters.
 
 use super::group::Member;
-use super::{Gradients, Group, Named, Numbers, Optimizer, OptimizerState, OptimizerStateError, Rule, state};
-use crate::tensor::{evaluate, no_grad, random_step, set_random_step};
+use super::{
+    Gradients, Group, Named, Numbers, Optimizer, OptimizerState, OptimizerStateError, Rule, StepCounts, state,
+};
+use crate::tensor::{Tensor, evaluate, no_grad, random_step, set_random_step, where_};
 use rustc_hash::FxHashMap;
 
 /// An optimizer: a rule, and the parameters that it is applied to.
@@ -53,18 +55,34 @@ impl<R: Rule> Stepper<R> {
     pub fn groups_mut(&mut self) -> &mut [Group<R>] {
         &mut self.groups
     }
+
+    fn advance(&mut self, condition: Option<&Tensor>, gradients: Gradients) {
+        no_grad(|| self.groups.iter_mut().for_each(|group| group.update(condition, &gradients)));
+        drop(gradients);
+        self.steps += 1;
+        // Any optimizer's step is a step of the thread: no dropout mask comes twice.
+        set_random_step(random_step() + 1);
+        evaluate(None);
+    }
 }
 
 impl<R: Rule> Group<R> {
-    /// Records the updates of one step.
-    fn update(&mut self, gradients: &Gradients) {
+    /// Records the updates of one step, which keep the old values where the condition does not hold.
+    fn update(&mut self, condition: Option<&Tensor>, gradients: &Gradients) {
         let mut numbers = Numbers::new();
         for Member { parameter, steps, slots, .. } in &mut self.members {
             let Some(gradient) = gradients.get(parameter) else { continue };
             let gradient = gradient.to_dtype(parameter.dtype());
             *steps += 1;
             let numbers = numbers.of(*steps, parameter.dtype());
-            let updated = self.options.update(numbers, &parameter.value(), &gradient, slots);
+            let value = parameter.value();
+            let before = condition.map(|condition| (condition.brought_beside(&value), slots.clone()));
+            let mut updated = self.options.update(numbers, &value, &gradient, slots);
+            if let Some((condition, before)) = before {
+                let chosen = |new: &Tensor, old: &Tensor| where_(&condition, new, old);
+                updated = chosen(&updated, &value);
+                slots.iter_mut().zip(&before).for_each(|(new, old)| *new = chosen(new, old));
+            }
             parameter.set(updated);
             slots.iter_mut().for_each(|slot| *slot = parameter.state_beside(slot.clone()));
         }
@@ -73,12 +91,11 @@ impl<R: Rule> Group<R> {
 
 impl<R: Rule> Optimizer for Stepper<R> {
     fn step(&mut self, gradients: Gradients) {
-        no_grad(|| self.groups.iter_mut().for_each(|group| group.update(&gradients)));
-        drop(gradients);
-        self.steps += 1;
-        // Any optimizer's step is a step of the thread: no dropout mask comes twice.
-        set_random_step(random_step() + 1);
-        evaluate(None);
+        self.advance(None, gradients);
+    }
+
+    fn step_where(&mut self, condition: &Tensor, gradients: Gradients) {
+        self.advance(Some(condition), gradients);
     }
 
     fn lr(&self) -> f64 {
@@ -95,6 +112,25 @@ impl<R: Rule> Optimizer for Stepper<R> {
 
     fn steps(&self) -> u64 {
         self.steps
+    }
+
+    fn counts(&self) -> StepCounts {
+        StepCounts {
+            steps: self.steps,
+            lrs: self.groups.iter().map(|g| g.options.lr()).collect(),
+            of_parameters: self.groups.iter().flat_map(|g| &g.members).map(|m| m.steps).collect(),
+        }
+    }
+
+    fn set_counts(&mut self, counts: StepCounts) {
+        let StepCounts { steps, lrs, of_parameters } = counts;
+        let members = self.groups.iter().map(|g| g.members.len()).sum::<usize>();
+        let fits = lrs.len() == self.groups.len() && of_parameters.len() == members;
+        assert!(fits, "the counts of {} parameters are not those of {members}", of_parameters.len());
+        self.steps = steps;
+        self.groups.iter_mut().zip(lrs).for_each(|(group, lr)| group.options.set_lr(lr));
+        let members = self.groups.iter_mut().flat_map(|g| &mut g.members);
+        members.zip(of_parameters).for_each(|(member, steps)| member.steps = steps);
     }
 
     fn state(&self) -> OptimizerState {

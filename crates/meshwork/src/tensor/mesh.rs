@@ -94,6 +94,16 @@ impl Tensor {
         }
     }
 
+    /// The value where another one is: on its mesh, however suits, or on its device.
+    #[track_caller]
+    pub(crate) fn brought_beside(&self, other: &Tensor) -> Tensor {
+        match (other.mesh(), other.node().device()) {
+            (Some(mesh), _) => self.onto(&mesh),
+            (None, Some(_)) => self.to(&other.device()),
+            (None, None) => self.clone(),
+        }
+    }
+
     /// A tensor from elsewhere as an operand on a mesh: a batch, if it has samples.
     #[track_caller]
     pub(crate) fn entering(&self, mesh: &Mesh) -> Tensor {

@@ -1,5 +1,6 @@
 //! Lazy tensors: operations are recorded, and run together when a value is needed.
 
+mod autocast;
 mod cache;
 mod convert;
 mod create;
@@ -14,6 +15,7 @@ mod part;
 mod read;
 mod still;
 
+pub use autocast::{CAST_POLICIES, CastPolicy, Precision, autocast, cast_policy};
 pub use convert::Element;
 pub(crate) use create::counted;
 pub use create::{arange, eye, full, linspace, one_hot, ones, zeros};
@@ -25,6 +27,7 @@ pub use grad::{grad, grad_with};
 pub use node::no_grad;
 pub use ops::*;
 
+pub(crate) use autocast::policy;
 pub(crate) use create::positions;
 pub(crate) use evaluate::evaluate;
 pub(crate) use grad::gradients;
@@ -77,6 +80,11 @@ impl Tensor {
     /// A tensor of a value that is there.
     pub(crate) fn ready(ty: Type, content: Content) -> Tensor {
         Tensor::hold_again(Node::ready(ty, content).shared())
+    }
+
+    /// Whether both are the same value, not just equal.
+    pub(crate) fn is(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.node, &other.node)
     }
 
     pub(crate) fn node(&self) -> &Arc<Node> {

@@ -1,6 +1,7 @@
 //! Why a training cannot begin or go on.
 
 use crate::checkpoint::CheckpointError;
+use crate::optim::NonFinite;
 use meshwork_data::DataError;
 
 /// An error of a training run.
@@ -13,6 +14,9 @@ pub enum TrainError {
     /// Saving or loading failed.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// A loss or gradients that are not finite. The run stands, and is saved, where it stood before that step.
+    #[error(transparent)]
+    NonFinite(#[from] NonFinite),
     /// The data does not fit the model, or the trainer; the text says how.
     #[error("{0}")]
     Misfit(String),

@@ -1,6 +1,7 @@
 //! What a trainer tells while it runs.
 
 use super::Evaluation;
+use crate::optim::LossScaleState;
 use std::path::Path;
 
 /// Something happened.
@@ -38,6 +39,8 @@ pub struct StepDone {
     /// The [global norm](crate::optim::Gradients::global_norm) of its gradients before clipping, where it is computed: with
     /// [`super::TrainSettings::max_norm`] or [`super::TrainSettings::metrics`].
     pub gradient_norm: Option<f64>,
+    /// How its loss was scaled, in f16.
+    pub loss_scale: Option<StepScale>,
     /// What it took, with [`super::TrainSettings::metrics`].
     pub cost: Option<StepCost>,
 }
@@ -47,6 +50,15 @@ impl StepDone {
     pub fn seconds(&self) -> f64 {
         self.samples as f64 / self.samples_per_second
     }
+}
+
+/// How the loss of a step was scaled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepScale {
+    /// The factor.
+    pub scale: f64,
+    /// Gradients were too large for it: there was no update.
+    pub is_skipped: bool,
 }
 
 /// What a step took of the devices.
@@ -79,6 +91,8 @@ pub struct Outcome {
     pub step: u64,
     /// How well the model does on the test set; `None` when the run was interrupted.
     pub test: Option<Evaluation>,
+    /// Steps since the beginning of the run without an update, and the scale of the loss now; in f16.
+    pub loss_scale: Option<LossScaleState>,
     /// Whether somebody set [`super::TrainSettings::stop`].
     pub interrupted: bool,
 }

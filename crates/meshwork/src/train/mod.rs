@@ -32,7 +32,7 @@ mod trainer;
 pub use built_in::BuiltIn;
 pub use error::TrainError;
 pub use evaluate::{Evaluation, evaluate};
-pub use event::{EpochDone, Event, Outcome, StepCost, StepDone};
+pub use event::{EpochDone, Event, Outcome, StepCost, StepDone, StepScale};
 pub use models::{LeNet, Mlp};
 pub use objective::{hits, loss};
 pub use settings::{Length, Saving, TrainSettings};

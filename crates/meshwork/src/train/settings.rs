@@ -2,6 +2,8 @@
 
 use crate::checkpoint::Folder;
 use crate::mesh::Mesh;
+use crate::optim::LossScaleOptions;
+use crate::tensor::Precision;
 use meshwork_data::Order;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,9 +22,17 @@ pub struct TrainSettings {
     pub length: Length,
     /// Gradients whose [global norm](crate::optim::Gradients::global_norm) is larger are scaled down to it. Default none.
     pub max_norm: Option<f64>,
+    /// Whether a loss or gradients that are not finite end the run before their update, with
+    /// [`TrainError::NonFinite`](super::TrainError::NonFinite). Does not change the result of other runs. Default yes.
+    pub check_finite: bool,
     /// Whether each [`StepDone`](super::StepDone) says what the step took, and the norm of its gradients, which is computed for
     /// that if nothing else needs it. Does not change the result. Default no.
     pub metrics: bool,
+    /// What operations that gain from it compute on, in training and evaluation ([`autocast`](crate::tensor::autocast)); with
+    /// f16 the loss is [scaled](crate::optim::LossScale). Default f32.
+    pub precision: Precision,
+    /// How the loss is scaled in f16.
+    pub loss_scale: LossScaleOptions,
     /// The seed, for checkpoints: the model is initialised by whoever makes it. Default 0.
     pub seed: u64,
     /// Where and how often to save. Default not at all.
@@ -45,7 +55,10 @@ impl Default for TrainSettings {
             order: Order::Shuffled { seed: 0 },
             length: Length { epochs: Some(10), steps: None },
             max_norm: None,
+            check_finite: true,
             metrics: false,
+            precision: Precision::F32,
+            loss_scale: LossScaleOptions::default(),
             seed: 0,
             saving: None,
             test_batch_size: 256,

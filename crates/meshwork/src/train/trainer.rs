@@ -1,14 +1,16 @@
 //! The training loop.
 
 use super::cost::Meter;
-use super::late::{LateStep, Pending};
-use super::{EpochDone, Evaluation, Event, Outcome, Saving, StepDone, TrainError, TrainSettings, evaluate, loss};
+use super::late::{LateStep, Pending, Settled, Start};
+use super::{
+    EpochDone, Evaluation, Event, Outcome, Saving, StepDone, StepScale, TrainError, TrainSettings, evaluate, loss,
+};
 use crate::Tensor;
 use crate::checkpoint::{Checkpoint, CheckpointError, LossSum, TrainingState};
 use crate::mesh::Mesh;
-use crate::nn::Layer;
-use crate::optim::{Optimizer, Schedule};
-use crate::tensor::set_random_step;
+use crate::nn::{Layer, Leaf, Visitor};
+use crate::optim::{Guard, LossScale, NonFinite, Optimizer, Schedule};
+use crate::tensor::{Precision, autocast, set_random_step};
 use meshwork_data::{Batch, Column, DataPair, Loader, LoaderOptions, Position};
 use std::sync::atomic::Ordering;
 
@@ -23,9 +25,14 @@ pub struct Trainer<M> {
     schedule: Box<dyn Schedule>,
     data: DataPair,
     settings: TrainSettings,
+    /// In f16.
+    loss_scale: Option<LossScale>,
     step: u64,
     position: Position,
     epoch_loss: LossSum,
+    guard: Option<Guard>,
+    /// The step of the last checkpoint.
+    saved: Option<u64>,
 }
 
 impl<M: Layer> Trainer<M> {
@@ -38,14 +45,17 @@ impl<M: Layer> Trainer<M> {
         settings: TrainSettings,
     ) -> Trainer<M> {
         Trainer {
+            guard: settings.check_finite.then(|| Guard::new(&model)),
             model,
             optimizer: Box::new(optimizer),
             schedule: Box::new(schedule),
             data,
+            loss_scale: (settings.precision == Precision::F16).then(|| LossScale::new(settings.loss_scale)),
             settings,
             step: 0,
             position: Position::default(),
             epoch_loss: LossSum::default(),
+            saved: None,
         }
     }
 
@@ -67,7 +77,7 @@ impl<M: Layer> Trainer<M> {
     /// Goes to where a saved run stood.
     ///
     /// # Errors
-    /// When the checkpoint is of another model, optimizer or seed.
+    /// When the checkpoint is of another model, optimizer, seed or precision.
     pub fn resume(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
         let state = checkpoint.state();
         let other = |what, saved: &dyn std::fmt::Display, own: &dyn std::fmt::Display| {
@@ -80,8 +90,14 @@ impl<M: Layer> Trainer<M> {
         if state.seed != self.settings.seed {
             return other("seed", &state.seed, &self.settings.seed);
         }
+        if state.precision != self.settings.precision {
+            return other("precision", &state.precision, &self.settings.precision);
+        }
         checkpoint.load_model(&self.model)?;
         checkpoint.load_optimizer(&mut *self.optimizer)?;
+        if let Some((own, saved)) = self.loss_scale.as_mut().zip(state.loss_scale) {
+            own.load_state(saved);
+        }
         (self.step, self.position, self.epoch_loss) = (state.step, state.position, state.epoch_loss);
         Ok(())
     }
@@ -89,7 +105,8 @@ impl<M: Layer> Trainer<M> {
     /// Trains up to the end that the settings name.
     ///
     /// # Errors
-    /// Data that cannot be read, checkpoints that cannot be written.
+    /// Data that cannot be read, checkpoints that cannot be written, and, unless the settings say otherwise, a loss or gradients
+    /// that are not finite: the run stands where it stood before that step then, and that is saved if anything is.
     pub fn run(&mut self, observer: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, TrainError> {
         let mut loader = self.loader()?;
         let mut late = LateStep::new();
@@ -98,12 +115,13 @@ impl<M: Layer> Trainer<M> {
         let mut interrupted = false;
         self.model.train();
         set_random_step(self.step);
+        self.restart_sites();
         while !interrupted && !self.is_finished() {
             let batch = loader.next().expect("the loader's sequence has no end")?;
             let (values, step) = self.train(&batch);
             let cost = meter.as_mut().map(Meter::last_step);
             if let Some(before) = late.exchange(values, StepDone { cost, ..step }) {
-                self.settle(before, observer);
+                self.settle(before, observer)?;
             }
             test = None;
             let finished = self.is_finished();
@@ -111,7 +129,7 @@ impl<M: Layer> Trainer<M> {
             let ends = finished || interrupted;
             if batch.is_last() || ends || self.is_time_to_save(&batch) {
                 let last = late.settle().expect("a step has just been handed over");
-                self.settle(last, observer);
+                self.settle(last, observer)?;
             }
             if batch.is_last() {
                 test = Some(self.finish_epoch(observer)?);
@@ -127,25 +145,44 @@ impl<M: Layer> Trainer<M> {
             Some(known) => Some(known),
             None => Some(self.evaluate()?),
         };
-        Ok(Outcome { step: self.step, test, interrupted })
+        let loss_scale = self.loss_scale.as_ref().map(LossScale::state);
+        Ok(Outcome { step: self.step, test, loss_scale, interrupted })
     }
 
-    /// One step: forward, loss, gradients, update. Only hands it over to the device.
+    /// One step: forward, loss, gradients, update. Only hands it over to the device; in f16 waits for the gradients.
     fn train(&mut self, batch: &Batch) -> (Pending, StepDone) {
+        self.guard.iter_mut().for_each(|guard| guard.begin(&*self.optimizer));
         let lr = self.schedule.lr(self.step);
         self.optimizer.set_lr(lr);
 
         let mesh = self.settings.mesh.as_ref();
-        let loss = loss(&self.model.forward(&inputs(batch, mesh)), &labels(batch, mesh));
-        let mut gradients = self.model.gradients(&loss);
+        let forward = || loss(&self.model.forward(&inputs(batch, mesh)), &labels(batch, mesh));
+        let loss = autocast(self.settings.precision, forward);
+        let scale_before = self.loss_scale.as_ref().map(LossScale::state);
+        let (mut gradients, loss_scale) = match &mut self.loss_scale {
+            Some(scaling) => {
+                let scale = scaling.scale();
+                let mut gradients = self.model.gradients(&scaling.scaled(&loss));
+                let is_skipped = !scaling.unscale(&mut gradients);
+                (gradients, Some(StepScale { scale, is_skipped }))
+            }
+            None => (self.model.gradients(&loss), None),
+        };
+        let is_examined = self.is_examined(loss_scale);
+        self.guard.iter_mut().filter(|_| is_examined).for_each(|guard| guard.examine(&loss, &gradients));
         let gradient_norm = match self.settings.max_norm {
             Some(max) => Some(gradients.clip_by_global_norm(max)),
             None => self.settings.metrics.then(|| gradients.global_norm()),
         };
-        self.optimizer.step(gradients);
+        match &mut self.guard {
+            Some(guard) if is_examined => guard.step(&mut *self.optimizer, gradients),
+            None if loss_scale.is_none_or(|scale| !scale.is_skipped) => self.optimizer.step(gradients),
+            _ => {}
+        }
 
         self.step += 1;
-        self.position = batch.next_position();
+        let position = std::mem::replace(&mut self.position, batch.next_position());
+        let start = Start { position, loss_scale: scale_before };
         let (step, epoch, samples) = (self.step, batch.epoch() + 1, batch.len());
         let done = StepDone {
             step,
@@ -155,9 +192,16 @@ impl<M: Layer> Trainer<M> {
             samples,
             samples_per_second: 0.0,
             gradient_norm: None,
+            loss_scale,
             cost: None,
         };
-        (Pending { loss, gradient_norm }, done)
+        (Pending { loss, gradient_norm, start }, done)
+    }
+
+    /// Whether a guard looks at a step: not at one that is skipped, unless no smaller scale is left to try.
+    fn is_examined(&self, loss_scale: Option<StepScale>) -> bool {
+        let minimum = self.settings.loss_scale.minimum;
+        loss_scale.is_none_or(|StepScale { scale, is_skipped }| !is_skipped || scale <= minimum)
     }
 
     /// How well the model does on the test set.
@@ -165,7 +209,17 @@ impl<M: Layer> Trainer<M> {
     /// # Errors
     /// Samples that cannot be read.
     pub fn evaluate(&self) -> Result<Evaluation, TrainError> {
-        evaluate(&self.model, &self.data.test, self.settings.test_batch_size, self.settings.mesh.as_ref())
+        let TrainSettings { precision, test_batch_size, mesh, .. } = &self.settings;
+        autocast(*precision, || evaluate(&self.model, &self.data.test, *test_batch_size, mesh.as_ref()))
+    }
+
+    /// A step that is done again draws what it drew.
+    fn restart_sites(&self) {
+        self.model.visit(&mut Visitor::new(&mut |_, leaf| {
+            if let Leaf::Site(site) = leaf {
+                site.restart();
+            }
+        }));
     }
 
     fn loader(&self) -> Result<Loader, TrainError> {
@@ -193,9 +247,26 @@ impl<M: Layer> Trainer<M> {
     }
 
     /// A step's loss is known.
-    fn settle(&mut self, step: StepDone, observer: &mut dyn FnMut(Event<'_>)) {
+    fn settle(
+        &mut self,
+        Settled { step, start }: Settled,
+        observer: &mut dyn FnMut(Event<'_>),
+    ) -> Result<(), TrainError> {
+        let is_examined = self.is_examined(step.loss_scale);
+        let guard = self.guard.as_mut().filter(|_| is_examined);
+        if let Some(Err(found)) = guard.map(|guard| guard.settle(&mut *self.optimizer)) {
+            (self.step, self.position) = (step.step - 1, start.position);
+            if let Some((scaling, before)) = self.loss_scale.as_mut().zip(start.loss_scale) {
+                scaling.load_state(before);
+            }
+            if self.saved != Some(self.step) {
+                self.save(observer)?;
+            }
+            return Err(NonFinite { step: step.step, ..found }.into());
+        }
         self.epoch_loss.add(step.loss, step.samples as u64);
         observer(Event::Step(step));
+        Ok(())
     }
 
     fn finish_epoch(&mut self, observer: &mut dyn FnMut(Event<'_>)) -> Result<Evaluation, TrainError> {
@@ -205,17 +276,20 @@ impl<M: Layer> Trainer<M> {
         Ok(test)
     }
 
-    fn save(&self, observer: &mut dyn FnMut(Event<'_>)) -> Result<(), TrainError> {
+    fn save(&mut self, observer: &mut dyn FnMut(Event<'_>)) -> Result<(), TrainError> {
         let Some(Saving { folder, .. }) = &self.settings.saving else { return Ok(()) };
         let state = TrainingState {
             model: self.settings.model.clone(),
             step: self.step,
             position: self.position,
             seed: self.settings.seed,
+            precision: self.settings.precision,
+            loss_scale: self.loss_scale.as_ref().map(LossScale::state),
             epoch_loss: self.epoch_loss,
             settings: self.settings.recorded.clone(),
         };
         let saved = folder.save(&state, &self.model.state(), &self.optimizer.state())?;
+        self.saved = Some(self.step);
         observer(Event::Saved { step: self.step, folder: &saved });
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! The built-in models and a small one with everything: all ways to spread them.
 
 use crate::models::{convolutions, gpt, lenet, llama, mlp, small};
-use crate::run::{Layout, Recipe};
+use crate::run::{Layout, Recipe, some};
 use meshwork::mesh::{Plan, Zero};
+use meshwork::tensor::Precision;
 
 /// Ranks along the axes `data` and `tensor`.
 const MESHES: [(usize, usize); 12] =
@@ -77,6 +78,42 @@ fn a_small_llama_is_the_same_on_every_mesh() {
 }
 
 #[test]
+fn a_small_gpt_in_bf16_is_the_same_on_every_mesh() {
+    Recipe::new(gpt, 5).with_precision(Precision::BF16).check(&part());
+}
+
+#[test]
+fn a_small_gpt_in_f16_is_the_same_on_every_mesh() {
+    Recipe::new(gpt, 12).with_precision(Precision::F16).check(&some());
+}
+
+#[test]
+fn a_small_llama_in_bf16_is_the_same_on_every_mesh() {
+    Recipe::new(llama, 5).with_precision(Precision::BF16).check(&some());
+}
+
+#[test]
+fn a_small_llama_in_f16_is_the_same_on_every_mesh() {
+    Recipe::new(llama, 12).with_precision(Precision::F16).check(&some());
+}
+
+#[test]
+fn lenet_in_bf16_is_the_same_on_every_mesh() {
+    Recipe::new(lenet, 8).with_precision(Precision::BF16).check(&part());
+}
+
+#[test]
+fn lenet_in_f16_is_the_same_on_every_mesh() {
+    Recipe::new(lenet, 14).with_precision(Precision::F16).check(&some());
+}
+
+#[test]
+fn norms_dropout_and_pools_in_bf16_are_the_same_on_every_mesh() {
+    Recipe::new(small, 8).with_precision(Precision::BF16).check(&some());
+    Recipe::new(convolutions, 8).with_precision(Precision::BF16).check(&some());
+}
+
+#[test]
 fn a_part_of_the_layouts_has_something_of_everything() {
     let part = part();
     let has = |is: &dyn Fn(&Layout) -> bool| part.iter().any(is);
@@ -105,6 +142,15 @@ mod whole_matrix {
     fn the_small_llama_is_the_same_on_every_mesh() {
         Recipe::new(llama, 20).check(&layouts());
         Recipe::new(llama, 20).check(&text_layouts());
+    }
+
+    #[test]
+    #[ignore = "takes minutes"]
+    fn narrow_transformers_are_the_same_on_every_mesh() {
+        for precision in [Precision::BF16, Precision::F16] {
+            Recipe::new(gpt, 12).with_precision(precision).check(&layouts());
+            Recipe::new(llama, 12).with_precision(precision).check(&layouts());
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::models::{Subject, batches};
 use meshwork::mesh::{Mesh, Plan};
 use meshwork::prelude::*;
+use meshwork::tensor::{Precision, autocast};
 use meshwork::train;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -20,6 +21,7 @@ pub struct Recipe {
     pub before: fn(u64, &mut dyn Optimizer),
     /// Samples of the batches, again and again.
     pub sizes: &'static [usize],
+    pub precision: Precision,
     pub steps: usize,
 }
 
@@ -29,7 +31,20 @@ impl Recipe {
         let optimizer = |model: &dyn Layer| -> Box<dyn Optimizer> {
             Box::new(optim::AdamW::new(model, optim::AdamWOptions { lr: 0.01, ..Default::default() }))
         };
-        Recipe { subject, optimizer, gradients: |_| {}, before: |_, _| {}, sizes: &[22, 22, 22, 5], steps }
+        Recipe {
+            subject,
+            optimizer,
+            gradients: |_| {},
+            before: |_, _| {},
+            sizes: &[22, 22, 22, 5],
+            precision: Precision::F32,
+            steps,
+        }
+    }
+
+    /// The same in another precision.
+    pub fn with_precision(self, precision: Precision) -> Recipe {
+        Recipe { precision, ..self }
     }
 
     /// The state after the steps, with a plan on so many devices or on the first one alone.
@@ -41,18 +56,32 @@ impl Recipe {
         model.init(3);
         let first = state(model);
         let mut optimizer = (self.optimizer)(model);
+        // Too large at first: some steps are skipped.
+        let options = optim::LossScaleOptions { initial: (1u64 << 24) as f64, interval: 3, ..Default::default() };
+        let mut scale = optim::LossScale::new(options);
         for step in 0..self.steps {
             let (x, y) = &batches[step % batches.len()];
             let (x, y) = match &mesh {
                 Some(mesh) => (x.batch_on(mesh), y.batch_on(mesh)),
                 None => (x.clone(), y.clone()),
             };
-            let loss = train::loss(&model.forward(&x), &y);
-            let mut gradients = model.gradients(&loss);
+            let loss = autocast(self.precision, || train::loss(&model.forward(&x), &y));
+            let mut gradients = match self.precision {
+                Precision::F16 => {
+                    let mut gradients = model.gradients(&scale.scaled(&loss));
+                    if !scale.unscale(&mut gradients) {
+                        continue;
+                    }
+                    gradients
+                }
+                _ => model.gradients(&loss),
+            };
             (self.gradients)(&mut gradients);
             (self.before)(step as u64, &mut optimizer);
             optimizer.step(gradients);
         }
+        let skipped = scale.state().skipped;
+        assert!((self.precision == Precision::F16) == (skipped > 0), "{skipped} steps were skipped");
         assert!(model.state().iter().all(|(_, value)| value.to_f64().iter().all(|x| x.is_finite())), "not finite");
         let last = state(model);
         assert!(last != first, "nothing was learnt");

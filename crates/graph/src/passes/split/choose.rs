@@ -9,6 +9,7 @@ use crate::canonical::samples_unit;
 use crate::graph::{Graph, NodeId};
 use crate::mesh::{Merge, Mesh, Placement, Placements};
 use crate::op::Op;
+use crate::ops::Element;
 use crate::rule::{Factor, Kind, SplitRule};
 use crate::shape::Type;
 use smallvec::SmallVec;
@@ -196,7 +197,13 @@ impl Axis<'_> {
         let by_all = wish == Some(Placement::Replicated);
         let price = |candidate: &Candidate| (self.price(id, candidate, wishes), by_all && candidate.way != Way::Whole);
         let best = self.candidates(id, wish).into_iter().min_by_key(price);
-        let Candidate { way, output, operands } = best.expect("every node can be computed whole");
+        let Candidate { way, mut output, operands } = best.expect("every node can be computed whole");
+        if let (Op::Element(Element::Cast(_)), Some((dim, unit))) = (&self.graph.node(id).op, output.cut())
+            && let Source::At(Placement::Sharded { .. }) = self.source(self.graph.node(id).inputs[0])
+        {
+            // Who needs a sharded value in another type gathers it in that type.
+            output = Placement::Sharded { dim, unit };
+        }
         let axis = self.axis;
         let choice = self.choices[id.index()].as_mut().expect("a node on the mesh");
         choice.ways[axis] = way;

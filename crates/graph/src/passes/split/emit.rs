@@ -48,7 +48,8 @@ pub(super) struct Part {
     pub roots: SmallVec<[Root; 1]>,
 }
 
-/// The sum of a run of blocks that are the leaves of one sub-tree; 0..1 for a whole value.
+/// The sum of a run of blocks that are the leaves of one sub-tree; 0..1 for a whole value. Of extrema, one block stands for the
+/// part of the terms that they are of.
 #[derive(Clone)]
 pub(super) struct Root {
     pub blocks: Range<usize>,
@@ -428,8 +429,13 @@ impl<'a> Emitter<'a> {
         let size = factor.size(&types, &node.ty);
         let range = ranges(merged);
         if !matches!(factor.kind, Kind::Sum | Kind::Prod) {
+            // Extrema are cut along any number of dimensions: ranks with the same part of all of them have the same one.
+            let merged = cut.iter().filter(|&&factor| choice.rule.factors[factor].output.is_none());
+            let number = merged.fold(0, |number, &factor| {
+                number * (choice.rule.factors[factor].size(&types, &node.ty) + 1) + ranges(factor).start
+            });
             let node = self.add(op, &inputs, device);
-            return Part { region, roots: smallvec![Root { blocks: range, node }] };
+            return Part { region, roots: smallvec![Root { blocks: number..number + 1, node }] };
         }
         let unit = factor.granularity.unwrap_or(1);
         let blocks = Blocks { outer: size, inner: 1, unit };

@@ -2,7 +2,7 @@
 
 use super::TransformerConfig;
 use crate::DType;
-use crate::tensor::{Tensor, counted, where_, zeros};
+use crate::tensor::{Precision, Tensor, counted, where_, zeros};
 
 /// Keys and values of all layers, so that a token is computed once, whatever comes after it.
 ///
@@ -31,9 +31,9 @@ pub struct CacheOfLayer<'a> {
 }
 
 impl KvCache {
-    /// An empty cache for `batch` sequences.
+    /// An empty cache for `batch` sequences, in the precision in force ([`autocast`](crate::tensor::autocast)).
     pub fn new(config: &TransformerConfig, batch: usize) -> KvCache {
-        let empty = || zeros(&[batch, config.kv_heads, config.context, config.head_size], DType::F32);
+        let empty = || zeros(&[batch, config.kv_heads, config.context, config.head_size], Precision::current().dtype());
         let layers = (0..config.layers).map(|_| LayerCache { key: empty(), value: empty() }).collect();
         KvCache { layers, context: config.context, length: 0 }
     }

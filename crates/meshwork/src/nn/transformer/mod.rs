@@ -22,6 +22,7 @@ pub use block::{Block, Norm};
 pub use cache::{CacheOfLayer, KvCache};
 pub use config::{ActivationKind, ConfigError, NormKind, Positions, TransformerConfig};
 pub use feed_forward::FeedForward;
+pub use rotary::rotary;
 pub use self_attention::SelfAttention;
 
 use super::layer::layers;

@@ -1,6 +1,6 @@
 //! Elementwise arithmetic, comparison and logic, with NumPy broadcasting and PyTorch's dtype promotion.
 
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, policy};
 use meshwork_graph::ops::{BinaryOp, Element, Expand, Reshape, UnaryOp};
 use meshwork_graph::{DType, Shape};
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
@@ -101,7 +101,8 @@ macro_rules! unary_methods {
             $($(#[$doc])*
             #[track_caller]
             pub fn $name(&self) -> Tensor {
-                self$(.$float())?.unary(UnaryOp::$op)
+                let [x] = policy!(stringify!($name)).cast([self]);
+                x$(.$float())?.unary(UnaryOp::$op)
             })*
         }
     };
@@ -193,7 +194,9 @@ impl Tensor {
     /// self to the power of other, elementwise.
     #[track_caller]
     pub fn pow(&self, exponent: impl Operand) -> Tensor {
-        self.binary(BinaryOp::Pow, &exponent.operand(self))
+        let [x] = policy!("pow").cast([self]);
+        let [exponent] = policy!("pow").cast([&exponent.operand(&x)]);
+        x.binary(BinaryOp::Pow, &exponent)
     }
 
     /// self to a fixed power; 0.5, ±1, 2 and 3 become products, roots and quotients, as in PyTorch.

@@ -1,6 +1,6 @@
 //! Attention.
 
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, policy};
 use meshwork_graph::DType;
 use meshwork_graph::ops::{Attention, AttentionMask};
 
@@ -27,17 +27,18 @@ impl Tensor {
     /// `[B, T, H · E]` is free.
     #[track_caller]
     pub fn scaled_dot_product_attention(&self, key: &Tensor, value: &Tensor, options: AttentionOptions) -> Tensor {
-        let (q, k, v) = (self.ty(), key.ty(), value.ty());
+        let [query, key, value] = &policy!("scaled_dot_product_attention").cast([self, key, value]);
+        let (q, k, v) = (query.ty(), key.ty(), value.ty());
         let name = "scaled_dot_product_attention";
         assert!(
-            self.rank() == 4 && key.rank() == 4 && value.rank() == 4,
+            query.rank() == 4 && key.rank() == 4 && value.rank() == 4,
             "{name}: query {q}, key {k} and value {v} need 4 dims [batch, heads, positions, features]"
         );
-        let ([b, h, t, d], [kb, g, s, kd], [vb, vg, vs, _]) = (sizes(self), sizes(key), sizes(value));
+        let ([b, h, t, d], [kb, g, s, kd], [vb, vg, vs, _]) = (sizes(query), sizes(key), sizes(value));
         assert!(kb == b && kd == d, "{name}: query {q} and key {k}: batch and features must be equal");
         assert!([vb, vg, vs] == [kb, g, s], "{name}: key {k} and value {v}: batch, heads and positions must be equal");
         assert!(h.is_multiple_of(g), "{name}: {h} heads of query {q} are no multiple of the {g} heads of key {k}");
-        let dtype = self.dtype();
+        let dtype = query.dtype();
         assert!(
             dtype.is_float() && key.dtype() == dtype && value.dtype() == dtype,
             "{name}: query {q}, key {k} and value {v} must have one floating-point dtype"
@@ -49,7 +50,7 @@ impl Tensor {
         let mask = if options.causal { AttentionMask::causal(t, s) } else { AttentionMask::NONE };
         let mask = AttentionMask { padded: options.lengths.is_some(), ..mask };
         let scale = options.scale.unwrap_or((d.max(1) as f64).powf(-0.5));
-        let [q, k, v] = [self, key, value].map(|x| x.permute(&[0, 2, 1, 3]));
+        let [q, k, v] = [query, key, value].map(|x| x.permute(&[0, 2, 1, 3]));
         let mut inputs = vec![&q, &k, &v];
         inputs.extend(options.lengths);
         Tensor::record(Attention::new(scale, mask), &inputs).permute(&[0, 2, 1, 3])

@@ -1,6 +1,6 @@
 //! Convolutions and transposed convolutions.
 
-use crate::tensor::Tensor;
+use crate::tensor::{CastPolicy, Tensor, policy};
 use meshwork_graph::ops::{BinaryOp, Conv, ConvGeometry, ConvInput, Reshape, Spatial};
 
 /// A number for every spatial dimension: one for all (`2`) or one each (`[2, 1]`).
@@ -109,42 +109,52 @@ impl Tensor {
     }
 
     #[track_caller]
-    fn conv(&self, dims: usize, weight: &Tensor, bias: Option<&Tensor>, options: &ConvOptions) -> Tensor {
+    fn conv(
+        &self,
+        policy: CastPolicy,
+        dims: usize,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        options: &ConvOptions,
+    ) -> Tensor {
+        let ([x, weight], bias) = (policy.cast([self, weight]), bias.map(|bias| policy.cast([bias])));
         let geometry = ConvGeometry {
             stride: options.stride.spatial(dims),
             padding: options.padding.spatial(dims),
             dilation: options.dilation.spatial(dims),
             groups: options.groups,
         };
-        Tensor::record(Conv::new(geometry), &[self, weight]).add_channels(bias)
+        Tensor::record(Conv::new(geometry), &[&x, &weight]).add_channels(bias.as_ref().map(|[bias]| bias))
     }
 
     /// `[N, C, L]`, weight `[O, C/groups, K]`, bias `[O]` to `[N, O, L']`.
     #[track_caller]
     pub fn conv1d(&self, weight: &Tensor, bias: Option<&Tensor>, options: &ConvOptions) -> Tensor {
-        self.conv(1, weight, bias, options)
+        self.conv(policy!("conv1d"), 1, weight, bias, options)
     }
 
     /// `[N, C, H, W]`, weight `[O, C/groups, KH, KW]`, bias `[O]` to `[N, O, H', W']`.
     #[track_caller]
     pub fn conv2d(&self, weight: &Tensor, bias: Option<&Tensor>, options: &ConvOptions) -> Tensor {
-        self.conv(2, weight, bias, options)
+        self.conv(policy!("conv2d"), 2, weight, bias, options)
     }
 
     /// `[N, C, D, H, W]`, weight `[O, C/groups, KD, KH, KW]`, bias `[O]` to `[N, O, D', H', W']`.
     #[track_caller]
     pub fn conv3d(&self, weight: &Tensor, bias: Option<&Tensor>, options: &ConvOptions) -> Tensor {
-        self.conv(3, weight, bias, options)
+        self.conv(policy!("conv3d"), 3, weight, bias, options)
     }
 
     #[track_caller]
     fn conv_transpose(
         &self,
+        policy: CastPolicy,
         dims: usize,
         weight: &Tensor,
         bias: Option<&Tensor>,
         options: &ConvTransposeOptions,
     ) -> Tensor {
+        let ([x, weight], bias) = (policy.cast([self, weight]), bias.map(|bias| policy.cast([bias])));
         let fits = self.rank() == dims + 2 && weight.rank() == dims + 2;
         assert!(fits, "conv_transpose{dims}d: input {} and weight {} need {} dims", self.ty(), weight.ty(), dims + 2);
         let geometry = ConvGeometry {
@@ -169,24 +179,24 @@ impl Tensor {
             };
             size.push(rest);
         }
-        Tensor::record(ConvInput::new(geometry, size), &[self, weight]).add_channels(bias)
+        Tensor::record(ConvInput::new(geometry, size), &[&x, &weight]).add_channels(bias.as_ref().map(|[bias]| bias))
     }
 
     /// `[N, C, L]`, weight `[C, O/groups, K]`, bias `[O]` to `[N, O, L']`: the gradient of a convolution as a layer.
     #[track_caller]
     pub fn conv_transpose1d(&self, weight: &Tensor, bias: Option<&Tensor>, options: &ConvTransposeOptions) -> Tensor {
-        self.conv_transpose(1, weight, bias, options)
+        self.conv_transpose(policy!("conv_transpose1d"), 1, weight, bias, options)
     }
 
     /// `[N, C, H, W]`, weight `[C, O/groups, KH, KW]`, bias `[O]` to `[N, O, H', W']`.
     #[track_caller]
     pub fn conv_transpose2d(&self, weight: &Tensor, bias: Option<&Tensor>, options: &ConvTransposeOptions) -> Tensor {
-        self.conv_transpose(2, weight, bias, options)
+        self.conv_transpose(policy!("conv_transpose2d"), 2, weight, bias, options)
     }
 
     /// `[N, C, D, H, W]`, weight `[C, O/groups, KD, KH, KW]`, bias `[O]` to `[N, O, D', H', W']`.
     #[track_caller]
     pub fn conv_transpose3d(&self, weight: &Tensor, bias: Option<&Tensor>, options: &ConvTransposeOptions) -> Tensor {
-        self.conv_transpose(3, weight, bias, options)
+        self.conv_transpose(policy!("conv_transpose3d"), 3, weight, bias, options)
     }
 }

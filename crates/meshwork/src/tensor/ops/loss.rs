@@ -1,7 +1,7 @@
 //! Losses. All follow PyTorch's definitions; means are over the counts of the whole batch.
 
 use super::where_;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, policy};
 use meshwork_graph::DType;
 use meshwork_graph::ops::{BinaryOp, IndexSelect, Reshape};
 
@@ -67,6 +67,7 @@ impl CrossEntropy<'_> {
         let smoothing = self.label_smoothing;
         assert!((0.0..=1.0).contains(&smoothing), "label smoothing is in 0..=1, not {smoothing}");
         assert!(logits.rank() >= 1, "cross_entropy: logits {} need a class dim", logits.ty());
+        let [logits, target] = &policy!("cross_entropy").cast([logits, target]);
         let log_p = logits.log_softmax(class_dim(logits) as isize);
         if target.dtype().is_float() {
             return self.of_probabilities(&log_p, target);
@@ -189,6 +190,7 @@ pub fn nll_loss(
     ignore_index: i64,
     reduction: Reduction,
 ) -> Tensor {
+    let [log_p] = &policy!("nll_loss").cast([log_p]);
     let picked = Picked::new("nll_loss", log_p, target, weight, ignore_index);
     picked.reduce(&picked.nll, reduction)
 }
@@ -196,7 +198,8 @@ pub fn nll_loss(
 /// Squared difference.
 #[track_caller]
 pub fn mse_loss(input: &Tensor, target: &Tensor, reduction: Reduction) -> Tensor {
-    reduction.apply(input.binary(BinaryOp::Sub, target).square())
+    let [input, target] = policy!("mse_loss").cast([input, target]);
+    reduction.apply(input.binary(BinaryOp::Sub, &target).square())
 }
 
 /// Binary cross entropy of logits, without overflow. `weight` scales elements, `pos_weight` the positive class;
@@ -210,6 +213,7 @@ pub fn bce_with_logits(
     reduction: Reduction,
 ) -> Tensor {
     // (1 − y)·x + (1 + (pos − 1)·y) · softplus(−x)
+    let [logits, target] = &policy!("bce_with_logits").cast([logits, target]);
     let one = target.ones_like();
     let first = one.binary(BinaryOp::Sub, target).binary(BinaryOp::Mul, logits);
     let soft = (-logits).softplus();

@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, policy};
 use meshwork_graph::canonical::Blocking;
 use meshwork_graph::ops::{BinaryOp, Dot};
 use meshwork_graph::{Dims, Shape};
@@ -10,8 +10,9 @@ impl Tensor {
     /// leading dimensions are batches that broadcast.
     #[track_caller]
     pub fn matmul(&self, other: &Tensor) -> Tensor {
-        let dtype = self.dtype().promote(other.dtype());
-        let (a, b) = (self.to_dtype(dtype), other.to_dtype(dtype));
+        let [a, b] = policy!("matmul").cast([self, other]);
+        let dtype = a.dtype().promote(b.dtype());
+        let (a, b) = (a.to_dtype(dtype), b.to_dtype(dtype));
         let (m, n) = (a.rank(), b.rank());
         assert!(m > 0 && n > 0, "matmul: 0-d operands {} and {}; multiply them instead", a.ty().shape, b.ty().shape);
         let inner = |t: &Tensor| if t.rank() == 1 { t.shape()[0] } else { t.shape()[t.rank() - 2] };
@@ -66,9 +67,11 @@ impl Tensor {
             self.ty(),
             weight.ty()
         );
-        let y = self.contract(weight, &[], self.rank() - 1, 1);
-        match bias {
-            Some(bias) => y.binary(BinaryOp::Add, bias),
+        let policy = policy!("linear");
+        let [x, weight] = policy.cast([self, weight]);
+        let y = x.contract(&weight, &[], self.rank() - 1, 1);
+        match bias.map(|bias| policy.cast([bias])) {
+            Some([bias]) => y.binary(BinaryOp::Add, &bias),
             None => y,
         }
     }

@@ -1,6 +1,6 @@
 //! Normalisations.
 
-use crate::tensor::{Tensor, no_grad};
+use crate::tensor::{Tensor, no_grad, policy};
 use meshwork_graph::ops::BinaryOp;
 
 /// Mean and biased variance of a batch per channel, each `[C]`.
@@ -83,7 +83,8 @@ impl Tensor {
         assert!(self.rank() >= 2, "batch statistics need [N, C, …], not {}", self.ty());
         let dims: Vec<isize> = (0..self.rank() as isize).filter(|&d| d != 1).collect();
         let count = self.numel() / self.shape()[1].max(1);
-        BatchStatistics { mean: self.mean(&dims[..]), var: self.var(&dims[..], 0), count }
+        let [x] = policy!("batch_statistics").cast([self]);
+        BatchStatistics { mean: x.mean(&dims[..]), var: x.var(&dims[..], 0), count }
     }
 
     /// Batch normalisation of `[N, C, …]` with given mean and variance `[C]` (Ioffe and Szegedy, 2015).
@@ -98,7 +99,8 @@ impl Tensor {
     ) -> Tensor {
         let (weight, bias) = (self.maybe_per_channel(weight), self.maybe_per_channel(bias));
         let (mean, var) = (mean.per_channel(self), var.per_channel(self));
-        self.normalised(&mean, &var, eps, weight.as_ref(), bias.as_ref())
+        let [x] = policy!("batch_norm").cast([self]);
+        x.normalised(&mean, &var, eps, weight.as_ref(), bias.as_ref())
     }
 
     /// Layer normalisation over the last `dims` dimensions; weight and bias have their shape (Ba et al., 2016).
@@ -106,9 +108,10 @@ impl Tensor {
     pub fn layer_norm(&self, dims: usize, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Tensor {
         assert!((1..=self.rank()).contains(&dims), "layer_norm over the last {dims} dims of {}", self.ty());
         let dims: Vec<isize> = (1..=dims as isize).map(|d| -d).collect();
-        let mean = self.mean_keepdim(&dims[..]);
-        let var = self.binary(BinaryOp::Sub, &mean).square().mean_keepdim(&dims[..]);
-        self.normalised(&mean, &var, eps, weight, bias)
+        let [x] = policy!("layer_norm").cast([self]);
+        let mean = x.mean_keepdim(&dims[..]);
+        let var = x.binary(BinaryOp::Sub, &mean).square().mean_keepdim(&dims[..]);
+        x.normalised(&mean, &var, eps, weight, bias)
     }
 
     /// Group normalisation of `[N, C, …]`: channels in `groups` groups, weight and bias `[C]` (Wu and He, 2018).
@@ -118,7 +121,8 @@ impl Tensor {
         assert!(fits, "group_norm: {} cannot be cut into {groups} groups of channels", self.ty());
         let shape: Vec<isize> = self.shape().iter().map(|&n| n as isize).collect();
         let inner: isize = shape[1..].iter().product::<isize>() / groups as isize;
-        let x = self.reshape(&[shape[0], groups as isize, inner]).layer_norm(1, None, None, eps).reshape(&shape);
+        let [x] = policy!("group_norm").cast([self]);
+        let x = x.reshape(&[shape[0], groups as isize, inner]).layer_norm(1, None, None, eps).reshape(&shape);
         x.affine(self.maybe_per_channel(weight).as_ref(), self.maybe_per_channel(bias).as_ref())
     }
 
@@ -127,8 +131,9 @@ impl Tensor {
     pub fn rms_norm(&self, dims: usize, weight: Option<&Tensor>, eps: f64) -> Tensor {
         assert!((1..=self.rank()).contains(&dims), "rms_norm over the last {dims} dims of {}", self.ty());
         let dims: Vec<isize> = (1..=dims as isize).map(|d| -d).collect();
-        let square = self.square().mean_keepdim(&dims[..]);
+        let [x] = policy!("rms_norm").cast([self]);
+        let square = x.square().mean_keepdim(&dims[..]);
         let scale = square.binary(BinaryOp::Add, &square.constant_like(eps)).rsqrt();
-        self.binary(BinaryOp::Mul, &scale).affine(weight, None)
+        x.binary(BinaryOp::Mul, &scale).affine(weight, None)
     }
 }

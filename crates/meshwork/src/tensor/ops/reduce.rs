@@ -1,6 +1,6 @@
 //! Reductions.
 
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, policy};
 use meshwork_graph::ops::{ArgReduce, BinaryOp, CumSum, Permute, Reduce, ReduceOp, Reshape};
 use meshwork_graph::{DType, Dims, Shape};
 
@@ -65,20 +65,23 @@ impl Tensor {
     /// Sum over dimensions, which vanish. Integers and bool give i64.
     #[track_caller]
     pub fn sum(&self, dims: impl DimList) -> Tensor {
-        self.summable().reduce(ReduceOp::Sum, &dims.dims(self))
+        let [x] = policy!("sum").cast([self]);
+        x.summable().reduce(ReduceOp::Sum, &dims.dims(self))
     }
 
     /// Sum over dimensions, which stay with size 1.
     #[track_caller]
     pub fn sum_keepdim(&self, dims: impl DimList) -> Tensor {
+        let [x] = policy!("sum_keepdim").cast([self]);
         let dims = dims.dims(self);
-        self.keepdim(self.summable().reduce(ReduceOp::Sum, &dims), &dims)
+        self.keepdim(x.summable().reduce(ReduceOp::Sum, &dims), &dims)
     }
 
     /// Product over dimensions, which vanish. Integers and bool give i64.
     #[track_caller]
     pub fn prod(&self, dims: impl DimList) -> Tensor {
-        self.summable().reduce(ReduceOp::Prod, &dims.dims(self))
+        let [x] = policy!("prod").cast([self]);
+        x.summable().reduce(ReduceOp::Prod, &dims.dims(self))
     }
 
     /// Maximum over dimensions, which vanish; NaN if any element is. Equal maxima share the gradient.
@@ -104,7 +107,8 @@ impl Tensor {
     #[track_caller]
     pub fn mean(&self, dims: impl DimList) -> Tensor {
         let dims = dims.dims(self);
-        let sum = self.float().reduce(ReduceOp::Sum, &dims);
+        let [x] = policy!("mean").cast([self]);
+        let sum = x.float().reduce(ReduceOp::Sum, &dims);
         sum.divided_by(self.count(&dims) as f64)
     }
 
@@ -112,7 +116,8 @@ impl Tensor {
     #[track_caller]
     pub fn mean_keepdim(&self, dims: impl DimList) -> Tensor {
         let dims = dims.dims(self);
-        let sum = self.float().reduce(ReduceOp::Sum, &dims);
+        let [x] = policy!("mean_keepdim").cast([self]);
+        let sum = x.float().reduce(ReduceOp::Sum, &dims);
         self.keepdim(sum, &dims).divided_by(self.count(&dims) as f64)
     }
 
@@ -121,7 +126,8 @@ impl Tensor {
     #[track_caller]
     pub fn var(&self, dims: impl DimList, correction: usize) -> Tensor {
         let dims = dims.dims(self);
-        let x = self.float();
+        let [x] = policy!("var").cast([self]);
+        let x = x.float();
         let mean = self.keepdim(x.reduce(ReduceOp::Sum, &dims), &dims).divided_by(self.count(&dims) as f64);
         let squares = x.binary(BinaryOp::Sub, &mean).square();
         squares.reduce(ReduceOp::Sum, &dims).divided_by(self.count(&dims) as f64 - correction as f64)
@@ -158,7 +164,8 @@ impl Tensor {
     /// Running sum along `dim`. Integers and bool give i64.
     #[track_caller]
     pub fn cumsum(&self, dim: isize) -> Tensor {
-        Tensor::record(CumSum { dim: self.dim(dim), reverse: false }, &[&self.summable()])
+        let [x] = policy!("cumsum").cast([self]);
+        Tensor::record(CumSum { dim: self.dim(dim), reverse: false }, &[&x.summable()])
     }
 
     /// Elements over which a reduction runs.
