@@ -270,7 +270,10 @@ pub fn without_effect(given: &TrainArgs, settings: &Settings) -> Vec<String> {
     let others = others.into_iter().filter(|f| f.1).map(|(name, _, why)| format!("--{name} has no effect {why}"));
     let of_model: Vec<&str> = match settings.language {
         Some(_) => given.augment.map(|_| "augment").into_iter().collect(),
-        None => given.language.given().collect(),
+        None => {
+            let recompute = given.recompute.map(|_| "recompute");
+            given.language.given().chain(recompute).collect()
+        }
     };
     let model = name_of(settings.model);
     let of_model = of_model.into_iter().map(|name| format!("--{name} has no effect with the model {model}"));

@@ -74,7 +74,7 @@ impl Training {
         values[4] = with;
         let classes: Vec<i64> = (0..8).map(|i| i % 2).collect();
         let (x, y) = (Tensor::from_slice(&values, &[8, 3]), Tensor::from_slice(&classes, &[8]));
-        self.guard.iter_mut().for_each(Guard::begin);
+        self.guard.iter_mut().for_each(|guard| guard.begin(&self.optimizer));
         self.optimizer.set_lr(0.01 / (1 + seed) as f64);
         let loss = self.model.forward(&x).cross_entropy(&y);
         let mut gradients = self.model.gradients(&loss);
@@ -101,6 +101,7 @@ impl Training {
 
 #[test]
 fn healthy_steps_have_the_bits_that_they_have_without_a_guard() {
+    let _only = alone();
     for max_norm in [None, Some(0.5)] {
         let [guarded, bare] = [true, false].map(|guarded| {
             let mut training = Training::new(guarded, max_norm);
@@ -113,6 +114,7 @@ fn healthy_steps_have_the_bits_that_they_have_without_a_guard() {
 
 #[test]
 fn a_step_that_is_not_finite_and_those_behind_it_change_nothing() {
+    let _only = alone();
     for (bad, max_norm) in [(f32::NAN, None), (f32::INFINITY, Some(0.5)), (f32::NEG_INFINITY, None)] {
         // What comes of the steps 0 to 3 and 7.
         let expected = {
@@ -146,6 +148,7 @@ fn a_step_that_is_not_finite_and_those_behind_it_change_nothing() {
 
 #[test]
 fn the_parameters_with_bad_gradients_are_named_even_where_clipping_spreads_them() {
+    let _only = alone();
     #[derive(Debug, Module)]
     struct Two {
         good: Linear,
@@ -173,6 +176,7 @@ fn the_parameters_with_bad_gradients_are_named_even_where_clipping_spreads_them(
 
 #[test]
 fn gradients_whose_squares_overflow_count_as_not_finite() {
+    let _only = alone();
     let model = Linear::new(2, 1);
     model.init(0);
     let mut optimizer = Sgd::new(&model, SgdOptions::new(0.1));
@@ -202,6 +206,7 @@ fn a_guarded_loop_compiles_in_its_first_step_and_never_again() {
 
 #[test]
 fn the_message_says_step_loss_parameters_and_what_to_do() {
+    let _only = alone();
     let names = |count: usize| (1..=count).map(|i| format!("fc{i}.weight")).collect();
     let found = |loss, count| NonFinite { step: 7, lr: 0.5, loss, parameters: names(count), of: 9 }.to_string();
     let end = "; weights and optimizer are as before the step. Try a smaller learning rate, warm-up or a smaller largest \
@@ -221,6 +226,7 @@ fn the_message_says_step_loss_parameters_and_what_to_do() {
 #[test]
 #[should_panic(expected = "the loss and gradients of a step are examined before it is done")]
 fn a_step_that_was_not_examined_is_refused() {
+    let _only = alone();
     let model = small();
     let mut optimizer = Sgd::new(&model, SgdOptions::new(0.1));
     Guard::new(&model).step(&mut optimizer, Gradients::default());
@@ -229,12 +235,14 @@ fn a_step_that_was_not_examined_is_refused() {
 #[test]
 #[should_panic(expected = "a loss is one number, not [2]")]
 fn a_loss_of_several_numbers_is_refused() {
+    let _only = alone();
     Guard::new(&small()).examine(&Tensor::from_slice(&[1f32, 2.0], &[2]), &Gradients::default());
 }
 
 #[test]
 #[should_panic(expected = "the counts of 4 parameters are not those of 6")]
 fn counts_of_another_optimizer_are_refused() {
+    let _only = alone();
     let other = Mlp::new();
     let counts = Sgd::new(&other, SgdOptions::new(0.1)).counts();
     Sgd::new(&small(), SgdOptions::new(0.1)).set_counts(counts);
@@ -266,6 +274,7 @@ fn weights(trainer: &Trainer<Small>) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_trainer_ends_before_the_update_and_its_checkpoint_goes_on() {
+    let _only = alone();
     // Samples of the first step, the fourth, and the last one of an epoch.
     for (sample, good) in [(2, 0), (27, 3), (47, 5)] {
         let folder = tempfile::tempdir().unwrap();
@@ -307,6 +316,7 @@ fn a_trainer_ends_before_the_update_and_its_checkpoint_goes_on() {
 
 #[test]
 fn a_trainer_that_does_not_check_goes_on() {
+    let _only = alone();
     let mut trainer = trainer(data(9, f32::NAN), 5, TrainSettings { check_finite: false, ..Default::default() });
     let mut losses = Vec::new();
     trainer

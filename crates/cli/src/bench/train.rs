@@ -60,7 +60,7 @@ impl Training {
     }
 
     fn step(&mut self) -> Tensor {
-        self.guard.iter_mut().for_each(Guard::begin);
+        self.guard.iter_mut().for_each(|guard| guard.begin(&*self.optimizer));
         let loss = loss(&self.model.forward(&self.inputs), &self.labels);
         let gradients = self.model.gradients(&loss);
         match &mut self.guard {

@@ -25,7 +25,7 @@ use std::fmt;
 /// let mut guard = Guard::new(&model);
 /// let x = Tensor::from_slice(&[1f32, 2.0, 3.0, 4.0], &[2, 2]);
 /// let stopped = (0..5).find_map(|_| {
-///     guard.begin();
+///     guard.begin(&optimizer);
 ///     let loss = model.forward(&x).square().mean(..);
 ///     let gradients = model.gradients(&loss);
 ///     guard.examine(&loss, &gradients);
@@ -41,6 +41,8 @@ pub struct Guard {
     /// The model's buffers, and their values before the forward pass.
     buffers: Vec<Buffer>,
     before: Vec<Tensor>,
+    /// Those of the optimizer then.
+    counts: Option<StepCounts>,
     /// Whether everything has been finite so far, bool `[]`, and whether it had been before the last step. Both are held, so
     /// that the first step is the same program as all others.
     fine: Tensor,
@@ -112,6 +114,7 @@ impl Guard {
             names: parameters.into_iter().map(|(name, parameter)| (parameter.address(), name)).collect(),
             buffers: model.named_buffers().into_iter().map(|(_, buffer)| buffer).collect(),
             before: Vec::new(),
+            counts: None,
             fine_before: fine.clone(),
             fine,
             examined: None,
@@ -119,9 +122,10 @@ impl Guard {
         }
     }
 
-    /// Remembers the model's buffers, such as running means, which the forward pass changes: call it before. Without it a
-    /// step that fails leaves its marks in them.
-    pub fn begin(&mut self) {
+    /// Remembers the model's buffers, such as running means, which the forward pass changes, and the optimizer's learning
+    /// rate: call it before either changes. Without it a step that fails leaves its marks in them.
+    pub fn begin(&mut self, optimizer: &dyn Optimizer) {
+        self.counts = Some(optimizer.counts());
         self.before = self.buffers.iter().map(Buffer::value).collect();
     }
 
@@ -167,7 +171,8 @@ impl Guard {
                 }
             }
         });
-        let (lr, counts, random_step) = (optimizer.lr(), optimizer.counts(), random_step());
+        let counts = self.counts.take().unwrap_or_else(|| optimizer.counts());
+        let (lr, random_step) = (optimizer.lr(), random_step());
         self.waiting.push_back(Waiting { fine: self.fine.clone(), examined, lr, counts, random_step });
         optimizer.step_where(&self.fine, gradients);
     }

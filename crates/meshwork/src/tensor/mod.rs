@@ -1,6 +1,7 @@
 //! Lazy tensors: operations are recorded, and run together when a value is needed.
 
 mod cache;
+mod checkpoint;
 mod convert;
 mod create;
 mod device;
@@ -14,6 +15,7 @@ mod part;
 mod read;
 mod still;
 
+pub use checkpoint::checkpoint;
 pub use convert::Element;
 pub(crate) use create::counted;
 pub use create::{arange, eye, full, linspace, one_hot, ones, zeros};
@@ -26,7 +28,7 @@ pub use node::no_grad;
 pub use ops::*;
 
 pub(crate) use create::positions;
-pub(crate) use evaluate::evaluate;
+pub(crate) use evaluate::{evaluate, plan_only};
 pub(crate) use grad::gradients;
 pub(crate) use mesh::Lying;
 pub(crate) use node::{Content, Node};

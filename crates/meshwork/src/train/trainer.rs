@@ -3,13 +3,14 @@
 use super::cost::Meter;
 use super::late::{LateStep, Pending, Settled};
 use super::{EpochDone, Evaluation, Event, Outcome, Saving, StepDone, TrainError, TrainSettings, evaluate, loss};
-use crate::Tensor;
 use crate::checkpoint::{Checkpoint, CheckpointError, LossSum, TrainingState};
 use crate::mesh::Mesh;
 use crate::nn::{Layer, Leaf, Visitor};
 use crate::optim::{Guard, Optimizer, Schedule};
-use crate::tensor::set_random_step;
+use crate::tensor::{plan_only, set_random_step};
+use crate::{Device, Tensor};
 use meshwork_data::{Batch, Column, DataPair, Loader, LoaderOptions, Position};
+use meshwork_runtime::DeviceId;
 use std::sync::atomic::Ordering;
 
 /// Trains a classifier: a model whose output are logits `[N, C]`, or `[N, T, C]` for each token, with the mean cross
@@ -139,11 +140,11 @@ impl<M: Layer> Trainer<M> {
 
     /// One step: forward, loss, gradients, update. Only hands it over to the device.
     fn train(&mut self, batch: &Batch) -> (Pending, StepDone) {
+        self.guard.iter_mut().for_each(|guard| guard.begin(&*self.optimizer));
         let lr = self.schedule.lr(self.step);
         self.optimizer.set_lr(lr);
 
         let mesh = self.settings.mesh.as_ref();
-        self.guard.iter_mut().for_each(Guard::begin);
         let loss = loss(&self.model.forward(&inputs(batch, mesh)), &labels(batch, mesh));
         let mut gradients = self.model.gradients(&loss);
         self.guard.iter_mut().for_each(|guard| guard.examine(&loss, &gradients));
@@ -187,6 +188,19 @@ impl<M: Layer> Trainer<M> {
                 site.restart();
             }
         }));
+    }
+
+    /// What a step takes of each device while it runs, in bytes: parameters, gradients, optimizer state, the batch and what is
+    /// kept for the gradients. Nothing is trained; the model cannot be used any more.
+    ///
+    /// # Errors
+    /// Data that cannot be read.
+    pub fn planned_memory(mut self) -> Result<Vec<(Device, usize)>, TrainError> {
+        let batch = self.loader()?.next().expect("the loader's sequence has no end")?;
+        self.model.train();
+        let plan = plan_only(|| drop(self.train(&batch))).expect("a step has been planned");
+        let device = |(id, bytes)| (Device::by_id(DeviceId(id)).expect("a device of the plan"), bytes);
+        Ok(plan.peaks().into_iter().map(device).collect())
     }
 
     fn loader(&self) -> Result<Loader, TrainError> {

@@ -30,7 +30,7 @@ fn train(
             Some(mesh) => (x.batch_on(mesh), y.batch_on(mesh)),
             None => (x.clone(), y.clone()),
         };
-        guard.begin();
+        guard.begin(&optimizer);
         let loss = meshwork::train::loss(&model.forward(&x), &y) * factor;
         let mut gradients = model.gradients(&loss);
         if guarded {

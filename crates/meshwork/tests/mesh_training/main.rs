@@ -7,6 +7,7 @@ mod matrix;
 mod models;
 mod optimizers;
 mod random;
+mod recompute;
 mod run;
 mod states;
 mod unusual;
