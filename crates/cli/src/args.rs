@@ -115,6 +115,15 @@ pub struct TrainArgs {
     /// Scale gradients down whose global norm is larger; 0 for never [default: 0; language models 1]
     #[arg(long, value_name = "X", value_parser = not_negative, help_heading = "Optimizer")]
     pub max_norm: Option<f64>,
+    /// Average the weights with this decay, such as 0.999; 0 for not [default: 0]
+    #[arg(long, value_name = "DECAY", value_parser = part, help_heading = "Optimizer")]
+    pub ema: Option<f64>,
+    /// Have the average follow the first weights closely
+    #[arg(
+        long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true,
+        help_heading = "Optimizer"
+    )]
+    pub ema_warmup: Option<bool>,
     /// End the run before an update by a loss or gradients that are not finite; the run is saved as it was before
     /// [default: true]
     #[arg(
@@ -199,6 +208,9 @@ pub struct GenerateArgs {
     /// Folder that a training of gpt or llama was saved to, or one of Hugging Face: config.json, safetensors, tokenizer.json
     #[arg(long, value_name = "DIR", value_parser = path)]
     pub checkpoint: PathBuf,
+    /// Use the averaged weights of a training with --ema
+    #[arg(long)]
+    pub ema: bool,
     /// What the text begins with
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub prompt: String,
@@ -228,6 +240,9 @@ pub struct ExportArgs {
     /// Folder that a training of gpt or llama was saved to
     #[arg(long, value_name = "DIR", value_parser = path)]
     pub checkpoint: PathBuf,
+    /// Write the averaged weights of a training with --ema
+    #[arg(long)]
+    pub ema: bool,
     /// Folder to write, which must be new or empty
     #[arg(long, value_name = "DIR", value_parser = path)]
     pub to: PathBuf,

@@ -19,8 +19,20 @@ const EPOCHS: (u64, u64, u64) = (100, 1, 10);
 const BATCH: u64 = 32;
 
 /// Settings that a resumed run has from its checkpoint.
-const FIXED: [&str; 10] =
-    ["model", "optimizer", "seed", "order", "layers", "width", "heads", "kv-heads", "context", "tokenizer"];
+const FIXED: [&str; 12] = [
+    "ema",
+    "ema-warmup",
+    "model",
+    "optimizer",
+    "seed",
+    "order",
+    "layers",
+    "width",
+    "heads",
+    "kv-heads",
+    "context",
+    "tokenizer",
+];
 
 /// Reads flags as if they stood on the command line of `train`, later ones winning.
 pub fn parse(flags: &[String]) -> Result<TrainArgs, Failure> {
@@ -61,6 +73,9 @@ pub struct Settings {
     /// Gradients are not scaled down where this is 0.
     pub max_norm: f64,
     pub check_finite: bool,
+    /// Weights are not averaged where this is 0.
+    pub ema: f64,
+    pub ema_warmup: bool,
     pub large_batch: LargeBatch,
     /// Only of language models.
     pub language: Option<Language>,
@@ -126,6 +141,8 @@ impl Settings {
             min_lr: args.min_lr.unwrap_or(0.0),
             max_norm: args.max_norm.unwrap_or(if is_language { 1.0 } else { 0.0 }),
             check_finite: args.check_finite.unwrap_or(true),
+            ema: args.ema.unwrap_or(0.0),
+            ema_warmup: args.ema_warmup.unwrap_or(false),
             large_batch: LargeBatch::complete(&args.large_batch)?,
             language: is_language.then(|| Language::complete(&args.language)).transpose()?,
             save_every: args.save_every,
@@ -181,6 +198,8 @@ impl Settings {
             ("min-lr", Some(self.min_lr.to_string())),
             ("max-norm", Some(self.max_norm.to_string())),
             ("check-finite", Some(self.check_finite.to_string())),
+            ("ema", Some(self.ema.to_string())),
+            ("ema-warmup", Some(self.ema_warmup.to_string())),
             ("save-every", self.save_every.map(|n| n.to_string())),
         ];
         let language = self.language.iter().flat_map(Language::recorded);
@@ -264,6 +283,7 @@ pub fn without_effect(given: &TrainArgs, settings: &Settings) -> Vec<String> {
     let is_scaled = settings.large_batch.scaling != ScalingName::None;
     let others = [
         ("base-batch", large.base_batch.is_some() && !is_scaled, "without --lr-scaling"),
+        ("ema-warmup", given.ema_warmup.is_some() && settings.ema == 0.0, "without --ema"),
         ("save-every", given.save_every.is_some() && !saving, "without --save"),
         ("overwrite", given.overwrite.is_some() && given.save.is_none(), "without --save"),
     ];
@@ -308,6 +328,7 @@ mod tests {
             "mlp --optimizer sgd --lr 1e-3 --nesterov --momentum 0.9 --steps 7",
             "mlp --schedule step --step-size 9",
             "mlp --check-finite=false",
+            "mlp --ema 0.99 --ema-warmup",
             "lenet --optimizer lars --trust-coefficient 0.02 --exclude-vectors=false --warmup-epochs 5",
             "gpt --layers 2 --kv-heads 2 --tokenizer bytes --max-norm 0.5 --dropout 0.1",
             "lenet --optimizer lamb --min-trust 0.1 --max-trust 10 --lr-scaling sqrt --base-batch 256",

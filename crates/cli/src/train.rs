@@ -18,6 +18,7 @@ use meshwork::data::{Dataset, Order};
 use meshwork::mesh::Footprint;
 use meshwork::monitor::{About, Monitor, Publisher};
 use meshwork::nn::{Layer, Module};
+use meshwork::optim::Ema;
 use meshwork::train::{BuiltIn, Event, Length, Outcome, Saving, TrainError, TrainSettings, Trainer, fit_memory};
 use meshwork::{Device, manual_seed};
 use std::path::{Path, PathBuf};
@@ -234,6 +235,8 @@ impl Run {
             length,
             max_norm: Some(self.settings.max_norm).filter(|max| *max > 0.0),
             check_finite: self.settings.check_finite,
+            ema: (self.settings.ema > 0.0)
+                .then_some(Ema { decay: self.settings.ema, warmup: self.settings.ema_warmup }),
             seed,
             saving: self.folder.as_ref().map(|folder| Saving { folder: Folder::new(folder), every }),
             mesh: self.layout.as_ref().map(|layout| layout.mesh.clone()),
@@ -336,6 +339,9 @@ impl Run {
         }
         if let Some(test) = &outcome.test {
             say(&Unit::of(&self.model).result(test));
+        }
+        if let Some(averaged) = &outcome.averaged {
+            say(&format!("averaged weights: {}", Unit::of(&self.model).result(averaged)));
         }
         ExitCode::SUCCESS
     }

@@ -70,6 +70,8 @@ pub struct EpochDone {
     pub train_loss: f64,
     /// How well the model does on the test set.
     pub test: Evaluation,
+    /// The same with the averaged weights, with [`super::TrainSettings::ema`].
+    pub averaged: Option<Evaluation>,
 }
 
 /// How a run ended.
@@ -79,6 +81,8 @@ pub struct Outcome {
     pub step: u64,
     /// How well the model does on the test set; `None` when the run was interrupted.
     pub test: Option<Evaluation>,
+    /// The same with the averaged weights, with [`super::TrainSettings::ema`].
+    pub averaged: Option<Evaluation>,
     /// Whether somebody set [`super::TrainSettings::stop`].
     pub interrupted: bool,
 }

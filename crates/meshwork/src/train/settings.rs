@@ -2,6 +2,7 @@
 
 use crate::checkpoint::Folder;
 use crate::mesh::Mesh;
+use crate::optim::Ema;
 use meshwork_data::Order;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +21,9 @@ pub struct TrainSettings {
     pub length: Length,
     /// Gradients whose [global norm](crate::optim::Gradients::global_norm) is larger are scaled down to it. Default none.
     pub max_norm: Option<f64>,
+    /// Averages the weights; the test set is gone through with both, and the averaged ones are saved, too. Does not change the
+    /// weights themselves. Default not.
+    pub ema: Option<Ema>,
     /// Whether a loss or gradients that are not finite end the run before their update, with
     /// [`TrainError::NonFinite`](super::TrainError::NonFinite). Does not change the result of other runs. Default yes.
     pub check_finite: bool,
@@ -49,6 +53,7 @@ impl Default for TrainSettings {
             length: Length { epochs: Some(10), steps: None },
             max_norm: None,
             check_finite: true,
+            ema: None,
             metrics: false,
             seed: 0,
             saving: None,

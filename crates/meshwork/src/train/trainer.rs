@@ -6,7 +6,7 @@ use super::{EpochDone, Evaluation, Event, Outcome, Saving, StepDone, TrainError,
 use crate::checkpoint::{Checkpoint, CheckpointError, LossSum, TrainingState};
 use crate::mesh::Mesh;
 use crate::nn::{Layer, Leaf, Visitor};
-use crate::optim::{Guard, Optimizer, Schedule};
+use crate::optim::{Guard, Optimizer, Schedule, with_averaged};
 use crate::tensor::{plan_only, set_random_step};
 use crate::{Device, Tensor};
 use meshwork_data::{Batch, Column, DataPair, Loader, LoaderOptions, Position};
@@ -41,10 +41,12 @@ impl<M: Layer> Trainer<M> {
         data: DataPair,
         settings: TrainSettings,
     ) -> Trainer<M> {
+        let mut optimizer: Box<dyn Optimizer> = Box::new(optimizer);
+        settings.ema.into_iter().for_each(|ema| optimizer.average(ema));
         Trainer {
             guard: settings.check_finite.then(|| Guard::new(&model)),
             model,
-            optimizer: Box::new(optimizer),
+            optimizer,
             schedule: Box::new(schedule),
             data,
             settings,
@@ -133,9 +135,10 @@ impl<M: Layer> Trainer<M> {
         let test = match test {
             _ if interrupted => None,
             Some(known) => Some(known),
-            None => Some(self.evaluate()?),
+            None => Some(self.evaluate_both()?),
         };
-        Ok(Outcome { step: self.step, test, interrupted })
+        let (test, averaged) = test.map_or((None, None), |(test, averaged)| (Some(test), averaged));
+        Ok(Outcome { step: self.step, test, averaged, interrupted })
     }
 
     /// One step: forward, loss, gradients, update. Only hands it over to the device.
@@ -245,11 +248,20 @@ impl<M: Layer> Trainer<M> {
         Ok(())
     }
 
-    fn finish_epoch(&mut self, observer: &mut dyn FnMut(Event<'_>)) -> Result<Evaluation, TrainError> {
-        let test = self.evaluate()?;
+    /// How well the model does, and how well with averaged weights.
+    fn evaluate_both(&self) -> Result<(Evaluation, Option<Evaluation>), TrainError> {
+        let averaged = with_averaged(&*self.optimizer, || self.evaluate()).transpose()?;
+        Ok((self.evaluate()?, averaged))
+    }
+
+    fn finish_epoch(
+        &mut self,
+        observer: &mut dyn FnMut(Event<'_>),
+    ) -> Result<(Evaluation, Option<Evaluation>), TrainError> {
+        let (test, averaged) = self.evaluate_both()?;
         let train_loss = std::mem::take(&mut self.epoch_loss).mean();
-        observer(Event::Epoch(EpochDone { epoch: self.position.epoch, step: self.step, train_loss, test }));
-        Ok(test)
+        observer(Event::Epoch(EpochDone { epoch: self.position.epoch, step: self.step, train_loss, test, averaged }));
+        Ok((test, averaged))
     }
 
     fn save(&mut self, observer: &mut dyn FnMut(Event<'_>)) -> Result<(), TrainError> {
@@ -262,7 +274,8 @@ impl<M: Layer> Trainer<M> {
             epoch_loss: self.epoch_loss,
             settings: self.settings.recorded.clone(),
         };
-        let saved = folder.save(&state, &self.model.state(), &self.optimizer.state())?;
+        let averaged = with_averaged(&*self.optimizer, || self.model.state());
+        let saved = folder.save_with(&state, &self.model.state(), averaged.as_deref(), &self.optimizer.state())?;
         self.saved = Some(self.step);
         observer(Event::Saved { step: self.step, folder: &saved });
         Ok(())

@@ -1,6 +1,7 @@
 //! Training on a mesh gives the weights of training on one device, bit for bit.
 
 mod accumulation;
+mod ema;
 mod finite;
 mod irregular;
 mod matrix;
