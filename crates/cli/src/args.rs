@@ -118,6 +118,15 @@ pub struct TrainArgs {
     /// Scale gradients down whose global norm is larger; 0 for never [default: 0; language models 1]
     #[arg(long, value_name = "X", value_parser = not_negative, help_heading = "Optimizer")]
     pub max_norm: Option<f64>,
+    /// Average the weights with this decay, such as 0.999; 0 for not [default: 0]
+    #[arg(long, value_name = "DECAY", value_parser = part, help_heading = "Optimizer")]
+    pub ema: Option<f64>,
+    /// Have the average follow the first weights closely
+    #[arg(
+        long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true,
+        help_heading = "Optimizer"
+    )]
+    pub ema_warmup: Option<bool>,
     /// End the run before an update by a loss or gradients that are not finite; the run is saved as it was before
     /// [default: true]
     #[arg(
@@ -152,6 +161,13 @@ pub struct TrainArgs {
     pub threads: Option<u64>,
     #[command(flatten)]
     pub layout: LayoutArgs,
+    /// Blocks whose activations are not kept but computed again for their gradients: a number, all or none; the result does
+    /// not depend on it (gpt, llama) [default: none]
+    #[arg(long, value_name = "BLOCKS", value_parser = recompute, help_heading = "Layout")]
+    pub recompute: Option<usize>,
+    /// Compute as few blocks again as a step needs to take no more than SIZE of each device, such as 2GiB
+    #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = "Layout")]
+    pub memory_limit: Option<usize>,
 
     /// Folder for checkpoints; DIR/model.safetensors holds the newest weights
     #[arg(long, value_name = "DIR", value_parser = path, help_heading = "Files")]
@@ -195,6 +211,9 @@ pub struct GenerateArgs {
     /// Folder that a training of gpt or llama was saved to, or one of Hugging Face: config.json, safetensors, tokenizer.json
     #[arg(long, value_name = "DIR", value_parser = path)]
     pub checkpoint: PathBuf,
+    /// Use the averaged weights of a training with --ema
+    #[arg(long)]
+    pub ema: bool,
     /// What the text begins with
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub prompt: String,
@@ -224,6 +243,9 @@ pub struct ExportArgs {
     /// Folder that a training of gpt or llama was saved to
     #[arg(long, value_name = "DIR", value_parser = path)]
     pub checkpoint: PathBuf,
+    /// Write the averaged weights of a training with --ema
+    #[arg(long)]
+    pub ema: bool,
     /// Folder to write, which must be new or empty
     #[arg(long, value_name = "DIR", value_parser = path)]
     pub to: PathBuf,

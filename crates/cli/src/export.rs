@@ -13,7 +13,7 @@ const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
 /// Writes the newest weights of a run, and what its tokens are.
 pub fn run(args: &ExportArgs) -> Result<(), Failure> {
-    let LanguageModel { model, tokenizer, .. } = LanguageModel::of_run(&args.checkpoint)?;
+    let LanguageModel { model, tokenizer, .. } = LanguageModel::of_run(&args.checkpoint, args.ema)?;
     let options = SaveOptions { max_shard_bytes: args.max_shard_bytes, end_of_text: tokenizer.end_of_text() };
     hugging_face::save(&model, &args.to, &options).map_err(|e| Failure::from(e).about("--to"))?;
     // Whatever the class of the model, its tokens are what tokenizer.json says.

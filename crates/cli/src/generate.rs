@@ -14,7 +14,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
         let threads = usize::try_from(threads).unwrap_or(usize::MAX);
         meshwork::set_num_threads(threads).map_err(|e| Failure::Mistake(format!("--threads: {e}")))?;
     }
-    let LanguageModel { model, precision, tokenizer } = LanguageModel::load(&args.checkpoint)?;
+    let LanguageModel { model, precision, tokenizer } = LanguageModel::load(&args.checkpoint, args.ema)?;
     Device::cpus().map_err(Failure::mistake)?;
 
     let mut prompt = tokenizer.encode(&args.prompt).map_err(|e| Failure::Mistake(format!("--prompt: {e}")))?;

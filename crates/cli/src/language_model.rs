@@ -21,10 +21,14 @@ pub struct LanguageModel {
 
 impl LanguageModel {
     /// Reads the folder that `--checkpoint` names.
-    pub fn load(folder: &Path) -> Result<LanguageModel, Failure> {
+    pub fn load(folder: &Path, averaged: bool) -> Result<LanguageModel, Failure> {
         match folder.join("config.json").exists() {
+            true if averaged => Err(Failure::Mistake(format!(
+                "--ema: {} holds a model of Hugging Face, which has no averaged weights",
+                folder.display()
+            ))),
             true => LanguageModel::of_hugging_face(folder),
-            false => LanguageModel::of_run(folder),
+            false => LanguageModel::of_run(folder, averaged),
         }
     }
 
@@ -42,8 +46,8 @@ impl LanguageModel {
         Ok(LanguageModel { model, precision: Precision::F32, tokenizer })
     }
 
-    /// Reads the newest checkpoint of a run.
-    pub fn of_run(folder: &Path) -> Result<LanguageModel, Failure> {
+    /// Reads the newest checkpoint of a run, or the averaged weights of it.
+    pub fn of_run(folder: &Path, averaged: bool) -> Result<LanguageModel, Failure> {
         let checkpoint = Folder::new(folder).load().map_err(|e| Failure::from(e).about("--checkpoint"))?;
         let state = checkpoint.state();
         let (settings, _) = Settings::resumed(&state.settings, &TrainArgs::default(), &[])?;
@@ -58,7 +62,14 @@ impl LanguageModel {
         let built_in = language.sizes.model(settings.model, tokenizer.vocabulary())?;
         let config = built_in.transformer().expect("a language model is a transformer");
         let model = Transformer::new(*config);
-        checkpoint.load_model(&model)?;
+        if !averaged {
+            checkpoint.load_model(&model)?;
+        } else if !checkpoint.load_averaged(&model)? {
+            return Err(Failure::Mistake(format!(
+                "--ema: {} has no averaged weights; they are kept by a training with --ema, such as --ema 0.999",
+                folder.display()
+            )));
+        }
         Ok(LanguageModel { model, precision: state.precision, tokenizer })
     }
 }

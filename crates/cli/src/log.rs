@@ -41,10 +41,14 @@ impl Log {
     /// `{"epoch":1,"train_loss":0.5,"test_loss":0.4,"test_accuracy":0.9}`
     pub fn epoch(&mut self, epoch: &EpochDone) -> Result<(), Failure> {
         let loss = finite(epoch.train_loss, epoch.train_loss);
-        let EpochDone { epoch, test, .. } = epoch;
+        let EpochDone { epoch, test, averaged, .. } = epoch;
+        let averaged = averaged.map_or(String::new(), |test| {
+            let (loss, accuracy) = (finite(test.loss, test.loss), finite(test.accuracy, test.accuracy));
+            format!(",\"ema_test_loss\":{loss},\"ema_test_accuracy\":{accuracy}")
+        });
         let test_loss = finite(test.loss, test.loss);
         self.0.write(&format!(
-            "{{\"epoch\":{epoch},\"train_loss\":{loss},\"test_loss\":{test_loss},\"test_accuracy\":{}}}\n",
+            "{{\"epoch\":{epoch},\"train_loss\":{loss},\"test_loss\":{test_loss},\"test_accuracy\":{}{averaged}}}\n",
             finite(test.accuracy, test.accuracy)
         ))
     }

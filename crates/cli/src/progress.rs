@@ -88,6 +88,9 @@ impl Progress {
             epoch.train_loss,
             self.unit.result(&epoch.test)
         ));
+        if let Some(averaged) = &epoch.averaged {
+            self.say(&format!("epoch {}{of}  averaged weights: {}", epoch.epoch, self.unit.result(averaged)));
+        }
     }
 
     /// Prints a line to standard output.

@@ -19,7 +19,9 @@ const EPOCHS: (u64, u64, u64) = (100, 1, 10);
 const BATCH: u64 = 32;
 
 /// Settings that a resumed run has from its checkpoint.
-const FIXED: [&str; 11] = [
+const FIXED: [&str; 13] = [
+    "ema",
+    "ema-warmup",
     "model",
     "optimizer",
     "precision",
@@ -73,6 +75,9 @@ pub struct Settings {
     /// Gradients are not scaled down where this is 0.
     pub max_norm: f64,
     pub check_finite: bool,
+    /// Weights are not averaged where this is 0.
+    pub ema: f64,
+    pub ema_warmup: bool,
     pub large_batch: LargeBatch,
     /// Only of language models.
     pub language: Option<Language>,
@@ -139,6 +144,8 @@ impl Settings {
             min_lr: args.min_lr.unwrap_or(0.0),
             max_norm: args.max_norm.unwrap_or(if is_language { 1.0 } else { 0.0 }),
             check_finite: args.check_finite.unwrap_or(true),
+            ema: args.ema.unwrap_or(0.0),
+            ema_warmup: args.ema_warmup.unwrap_or(false),
             large_batch: LargeBatch::complete(&args.large_batch)?,
             language: is_language.then(|| Language::complete(&args.language)).transpose()?,
             save_every: args.save_every,
@@ -195,6 +202,8 @@ impl Settings {
             ("min-lr", Some(self.min_lr.to_string())),
             ("max-norm", Some(self.max_norm.to_string())),
             ("check-finite", Some(self.check_finite.to_string())),
+            ("ema", Some(self.ema.to_string())),
+            ("ema-warmup", Some(self.ema_warmup.to_string())),
             ("save-every", self.save_every.map(|n| n.to_string())),
         ];
         let language = self.language.iter().flat_map(Language::recorded);
@@ -278,13 +287,17 @@ pub fn without_effect(given: &TrainArgs, settings: &Settings) -> Vec<String> {
     let is_scaled = settings.large_batch.scaling != ScalingName::None;
     let others = [
         ("base-batch", large.base_batch.is_some() && !is_scaled, "without --lr-scaling"),
+        ("ema-warmup", given.ema_warmup.is_some() && settings.ema == 0.0, "without --ema"),
         ("save-every", given.save_every.is_some() && !saving, "without --save"),
         ("overwrite", given.overwrite.is_some() && given.save.is_none(), "without --save"),
     ];
     let others = others.into_iter().filter(|f| f.1).map(|(name, _, why)| format!("--{name} has no effect {why}"));
     let of_model: Vec<&str> = match settings.language {
         Some(_) => given.augment.map(|_| "augment").into_iter().collect(),
-        None => given.language.given().collect(),
+        None => {
+            let recompute = given.recompute.map(|_| "recompute");
+            given.language.given().chain(recompute).collect()
+        }
     };
     let model = name_of(settings.model);
     let of_model = of_model.into_iter().map(|name| format!("--{name} has no effect with the model {model}"));
@@ -319,6 +332,7 @@ mod tests {
             "mlp --optimizer sgd --lr 1e-3 --nesterov --momentum 0.9 --steps 7",
             "mlp --schedule step --step-size 9 --precision bf16",
             "mlp --check-finite=false",
+            "mlp --ema 0.99 --ema-warmup",
             "lenet --optimizer lars --trust-coefficient 0.02 --exclude-vectors=false --warmup-epochs 5",
             "gpt --layers 2 --kv-heads 2 --tokenizer bytes --max-norm 0.5 --dropout 0.1",
             "lenet --optimizer lamb --min-trust 0.1 --max-trust 10 --lr-scaling sqrt --base-batch 256",

@@ -18,8 +18,8 @@ use meshwork::data::{Dataset, Order};
 use meshwork::mesh::Footprint;
 use meshwork::monitor::{About, Monitor, Publisher};
 use meshwork::nn::{Layer, Module};
-use meshwork::optim::LossScaleState;
-use meshwork::train::{BuiltIn, Event, Length, Outcome, Saving, TrainError, TrainSettings, Trainer};
+use meshwork::optim::{Ema, LossScaleState};
+use meshwork::train::{BuiltIn, Event, Length, Outcome, Saving, TrainError, TrainSettings, Trainer, fit_memory};
 use meshwork::{Device, manual_seed};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,6 +36,11 @@ pub fn run(flags: Box<TrainArgs>, argv: &[String]) -> Result<ExitCode, Failure> 
         return Err(Failure::mistake("--init and --resume exclude each other: a resumed run has its weights already"));
     }
 
+    if given.recompute.is_some() && given.memory_limit.is_some() {
+        return Err(Failure::mistake(
+            "--recompute and --memory-limit exclude each other: the limit chooses the blocks",
+        ));
+    }
     for (flag, file) in [("--log", &given.log), ("--trace", &given.trace)] {
         if let Some(file) = file.as_ref().filter(|file| given.metrics.iter().any(|target| target.is(file))) {
             let file = file.display();
@@ -83,8 +88,14 @@ struct Run {
 
 impl Run {
     fn train(self) -> Result<ExitCode, Failure> {
-        let model = self.initial_model()?;
         let length = Length { epochs: self.settings.epochs, steps: self.settings.steps };
+        let recompute = self.recompute(length)?;
+        let model = self.initial_model()?;
+        if let Some(layout) = &self.layout {
+            let batch = self.settings.full_batch(self.samples.pair.train.len() as u64);
+            warn(layout.without_effect(&*model, batch, self.model.transformer().is_some()));
+        }
+        model.set_recompute(recompute);
         let samples = self.samples.pair.train.len() as u64;
         let batches = samples.div_ceil(self.settings.batch);
         let total = length.total_steps(batches).unwrap_or(u64::MAX);
@@ -181,10 +192,34 @@ impl Run {
         }
         if let Some(layout) = &self.layout {
             layout.spread(&*model)?;
-            let batch = self.settings.full_batch(self.samples.pair.train.len() as u64);
-            warn(layout.without_effect(&*model, batch, self.model.transformer().is_some()));
         }
         Ok(model)
+    }
+
+    /// How many blocks are computed again.
+    fn recompute(&self, length: Length) -> Result<usize, Failure> {
+        let Some(limit) = self.given.memory_limit else { return Ok(self.given.recompute.unwrap_or(0)) };
+        let samples = self.samples.pair.train.len() as u64;
+        let metrics = !self.metrics_targets().is_empty();
+        let mut refused = None;
+        let fit = fit_memory(limit, || {
+            let model = self.initial_model().map_err(|failure| {
+                refused = Some(failure);
+                TrainError::Misfit(String::new())
+            })?;
+            let optimizer = recipe::optimizer(&self.settings, &*model);
+            let schedule = recipe::schedule(&self.settings, samples, u64::MAX);
+            let settings = TrainSettings { metrics, ..self.train_settings(length) };
+            Ok(Trainer::new(model, optimizer, schedule, self.samples.pair.clone(), settings))
+        });
+        match (fit, refused) {
+            (_, Some(failure)) => Err(failure),
+            (Err(error), None) => Err(Failure::from(error).about("--memory-limit")),
+            (Ok(fit), None) => {
+                say(&fit.to_string());
+                Ok(fit.recompute)
+            }
+        }
     }
 
     fn train_settings(&self, length: Length) -> TrainSettings {
@@ -201,6 +236,8 @@ impl Run {
             length,
             max_norm: Some(self.settings.max_norm).filter(|max| *max > 0.0),
             check_finite: self.settings.check_finite,
+            ema: (self.settings.ema > 0.0)
+                .then_some(Ema { decay: self.settings.ema, warmup: self.settings.ema_warmup }),
             seed,
             precision: self.settings.precision.precision(),
             saving: self.folder.as_ref().map(|folder| Saving { folder: Folder::new(folder), every }),
@@ -317,6 +354,9 @@ impl Run {
         }
         if let Some(test) = &outcome.test {
             say(&Unit::of(&self.model).result(test));
+        }
+        if let Some(averaged) = &outcome.averaged {
+            say(&format!("averaged weights: {}", Unit::of(&self.model).result(averaged)));
         }
         ExitCode::SUCCESS
     }

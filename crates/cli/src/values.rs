@@ -123,6 +123,32 @@ pub fn count(text: &str) -> Result<u64, String> {
     }
 }
 
+/// How many blocks are computed again: a number, `all` or `none`.
+pub fn recompute(text: &str) -> Result<usize, String> {
+    match text {
+        "all" => Ok(usize::MAX),
+        "none" => Ok(0),
+        number => number.parse().map_err(|_| "a number of blocks, all or none".to_string()),
+    }
+}
+
+/// An amount of memory, such as `2GiB`.
+pub fn bytes(text: &str) -> Result<usize, String> {
+    const UNITS: [(&str, u64); 7] = [
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("KB", 1000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("B", 1),
+    ];
+    let found = UNITS.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?.trim_end(), *size)));
+    let amount = found.and_then(|(number, size)| Some(number.parse::<f64>().ok()? * size as f64));
+    let amount = amount.filter(|bytes| *bytes >= 1.0 && *bytes < usize::MAX as f64);
+    amount.map(|bytes| bytes as usize).ok_or_else(|| "an amount of memory, such as 512MiB or 2GiB".to_string())
+}
+
 /// How wide a drawing can be.
 pub fn width(text: &str) -> Result<u64, String> {
     let wanted = "a whole number from 40 to 20000";

@@ -99,7 +99,8 @@ pub fn run(op: &Op, inputs: &[Operand], mut outputs: Outputs, scratch: &mut [u8]
         | Op::Expand(_)
         | Op::Slice(_)
         | Op::ToDevice(_)
-        | Op::Place(_) => unreachable!("{} is compiled away", op.operation().name()),
+        | Op::Place(_)
+        | Op::Barrier(_) => unreachable!("{} is compiled away", op.operation().name()),
     }
 }
 

@@ -139,6 +139,8 @@ operations! {
     ToDevice(ToDevice),
     /// A placement on a mesh.
     Place(Place),
+    /// A value after another one.
+    Barrier(Barrier),
     /// A user's own operation.
     Custom(Custom),
 }
@@ -225,7 +227,7 @@ impl Op {
             Op::Custom(op) => op.keep_region(whole, region),
             // Shapes of the operands say it all.
             Op::Const(_) | Op::Element(_) | Op::Reduce(_) | Op::ArgReduce(_) | Op::CumSum(_) | Op::Dot(_) => {}
-            Op::Permute(_) | Op::Pad(_) | Op::Concat(_) | Op::ToDevice(_) | Op::Place(_) => {}
+            Op::Permute(_) | Op::Pad(_) | Op::Concat(_) | Op::ToDevice(_) | Op::Place(_) | Op::Barrier(_) => {}
             Op::Gather(_) | Op::ScatterAdd(_) | Op::IndexSelect(_) | Op::IndexAdd(_) => {}
             Op::Chain(_) => unreachable!("graphs are split before kernels are chained"),
         }

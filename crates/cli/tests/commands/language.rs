@@ -127,3 +127,47 @@ fn mistakes_are_named() {
     let ran = place.ok(&format!("train gpt {SMALL} --steps 1 --augment affine"));
     assert!(ran.stderr.contains("--augment has no effect with the model gpt"), "{}", ran.stderr);
 }
+
+#[test]
+fn blocks_that_are_computed_again_change_no_bit_and_a_memory_limit_chooses_them() {
+    let place = with_text();
+    let run = format!("train gpt {SMALL} --layers 3 --dropout 0.1 --steps 5 --ema 0.9");
+    place.ok(&format!("{run} --save kept"));
+    place.ok(&format!("{run} --save all --recompute all --parallel data=2,zero=2"));
+    place.ok(&format!("{run} --save one --recompute 1"));
+    let ran = place.ok(&format!("{run} --save limit --memory-limit 1GiB"));
+    assert!(ran.stdout.contains(" of a device: all activations are kept\n"), "{}", ran.stdout);
+    for other in ["all", "one", "limit"] {
+        for file in ["model.safetensors", "ema.safetensors", "step-5/optimizer.safetensors"] {
+            assert!(place.read(&format!("kept/{file}")) == place.read(&format!("{other}/{file}")), "{other}/{file}");
+        }
+    }
+    let refused = place.run(&format!("{run} --memory-limit 100KiB"));
+    let line = refused.stderr.lines().last().unwrap();
+    assert_eq!(refused.code, Some(2));
+    assert!(line.starts_with("error: --memory-limit: a step does not fit into 100.0 KiB: it takes "), "{line}");
+    assert!(line.contains(" of 3 blocks computed again; try a smaller batch"), "{line}");
+    let warned = place.ok("train mlp --steps 1 --recompute all").stderr;
+    assert!(warned.contains("warning: --recompute has no effect with the model mlp"), "{warned}");
+}
+
+#[test]
+fn averaged_weights_write_and_are_exported() {
+    let place = with_text();
+    place.ok(&format!("train gpt {SMALL} --steps 30 --ema 0.99 --save run"));
+    let write = |flags: &str| place.ok(&format!("generate --checkpoint run --tokens 20 --prompt t {flags}")).stdout;
+    assert_ne!(write("--ema"), write(""));
+    place.ok("export --checkpoint run --to plain");
+    place.ok("export --checkpoint run --ema --to averaged");
+    assert!(place.read("plain/model.safetensors") != place.read("averaged/model.safetensors"));
+    let line = place.mistake("generate --checkpoint averaged --ema");
+    assert_eq!(line, "--ema: averaged holds a model of Hugging Face, which has no averaged weights");
+    place.ok(&format!("train gpt {SMALL} --steps 1 --save without"));
+    for command in ["generate --ema --checkpoint without", "export --ema --checkpoint without --to other"] {
+        let line = place.mistake(command);
+        assert_eq!(
+            line,
+            "--ema: without has no averaged weights; they are kept by a training with --ema, such as --ema 0.999"
+        );
+    }
+}

@@ -52,6 +52,18 @@ fn flags_and_names() {
             "train lenet --warmup 9 --warmup-epochs 1",
             "--warmup and --warmup-epochs exclude each other: one of them must be 0, or left out",
         ),
+        ("train gpt --recompute some", "--recompute: \"some\" is not a number of blocks, all or none"),
+        ("train gpt --memory-limit 2", "--memory-limit: \"2\" is not an amount of memory, such as 512MiB or 2GiB"),
+        (
+            "train gpt --memory-limit 0GiB",
+            "--memory-limit: \"0GiB\" is not an amount of memory, such as 512MiB or 2GiB",
+        ),
+        (
+            "train gpt --recompute all --memory-limit 2GiB",
+            "--recompute and --memory-limit exclude each other: the limit chooses the blocks",
+        ),
+        ("train mlp --memory-limit 1KiB", "--memory-limit: a step does not fit into 1.0 KiB: it takes "),
+        ("train gpt --ema 1", "--ema: \"1\" is not a number of at least 0 and below 1, such as 0.9"),
         ("train lenet --threads 5000", "--threads: 5000 threads: a device needs 1 to 1024"),
         ("train lenet --init a --resume b", "--init and --resume exclude each other"),
         ("bench gemm --shape 3x", "--shape: \"3x\" is not sizes such as 256x800x128 (m, k, n) or 64x64x64x64"),

@@ -197,3 +197,19 @@ fn a_loss_that_is_not_finite_ends_the_run_and_the_saved_one_goes_on() {
     let regardless = place.ok("train mlp --optimizer sgd --lr 1e30 --steps 6 --check-finite=false");
     assert!(regardless.stdout.contains("try a smaller --lr"), "{}", regardless.stdout);
 }
+
+#[test]
+fn averaged_weights_are_judged_saved_and_resumed() {
+    let place = Place::new();
+    let run = "train mlp --batch 300 --ema 0.9 --ema-warmup --log run.jsonl --epochs";
+    let ran = place.ok(&format!("{run} 2 --save whole"));
+    assert!(ran.stdout.lines().last().unwrap().starts_with("averaged weights: test accuracy "), "{}", ran.stdout);
+    let log = place.text("run.jsonl");
+    assert_eq!(log.matches("\"ema_test_loss\":").count(), 2);
+    place.ok(&format!("{run} 1 --save parts"));
+    place.ok("train --resume parts --epochs 2");
+    assert!(place.read("whole/ema.safetensors") == place.read("parts/ema.safetensors"));
+    assert!(place.read("whole/ema.safetensors") != place.read("whole/model.safetensors"));
+    let line = place.mistake("train --resume parts --ema 0.5");
+    assert!(line.contains("and a run keeps its ema"), "{line}");
+}

@@ -2,6 +2,7 @@
 
 mod arg;
 mod attention;
+mod barrier;
 mod chain;
 mod concat;
 mod conv;
@@ -22,6 +23,7 @@ mod view;
 
 pub use arg::*;
 pub use attention::*;
+pub use barrier::*;
 pub use chain::*;
 pub use concat::*;
 pub use conv::*;

@@ -1,8 +1,9 @@
 //! Reverse-mode differentiation: gradients are more nodes of the same graph.
 
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Graph, NodeId, Operands};
 use crate::op::{Backward, Op};
 use crate::ops::ToDevice;
+use crate::passes::recompute::{Checkpoints, Recompute};
 
 /// Adds the gradients of `Σ outputs · seeds` by the values `wrt`; `None` where the outputs do not depend on a value.
 ///
@@ -11,6 +12,18 @@ use crate::ops::ToDevice;
 /// Only float values carry gradients. Since the result is an ordinary part of the graph, it can be
 /// differentiated again.
 pub fn differentiate(graph: &mut Graph, outputs: &[(NodeId, NodeId)], wrt: &[NodeId]) -> Vec<Option<NodeId>> {
+    differentiate_with(graph, outputs, wrt, &Checkpoints::default())
+}
+
+/// As [`differentiate`]; what gradients need of a segment is computed again from what the segment reads, when the first
+/// gradient has come to it.
+pub fn differentiate_with(
+    graph: &mut Graph,
+    outputs: &[(NodeId, NodeId)],
+    wrt: &[NodeId],
+    checkpoints: &Checkpoints,
+) -> Vec<Option<NodeId>> {
+    let mut recompute = Recompute::new(checkpoints);
     let count = graph.nodes.len();
     let mut active = vec![false; count];
     for id in wrt {
@@ -18,7 +31,9 @@ pub fn differentiate(graph: &mut Graph, outputs: &[(NodeId, NodeId)], wrt: &[Nod
     }
     for i in 0..count {
         let node = &graph.nodes[i];
-        active[i] |= node.ty.dtype.is_float() && node.inputs.iter().any(|x| active[x.index()]);
+        active[i] |= !recompute.stops_at(NodeId(i as u32))
+            && node.ty.dtype.is_float()
+            && node.inputs.iter().any(|x| active[x.index()]);
     }
 
     let passages = passages(graph, &active, outputs, wrt);
@@ -41,11 +56,13 @@ pub fn differentiate(graph: &mut Graph, outputs: &[(NodeId, NodeId)], wrt: &[Nod
     for id in (0..count as u32).rev().map(NodeId) {
         let Some(grad) = gradients[id.index()] else { continue };
         let node = graph.node(id);
-        if !node.inputs.iter().any(|x| active[x.index()]) {
+        if recompute.stops_at(id) || !node.inputs.iter().any(|x| active[x.index()]) {
             continue;
         }
         let (op, inputs) = (node.op.clone(), node.inputs.clone());
-        let parts = op.operation().gradient(graph, &Backward { inputs: &inputs, output: id, grad });
+        let values: Operands = inputs.iter().map(|&x| recompute.value(graph, id, x, grad)).collect();
+        let output = recompute.value(graph, id, id, grad);
+        let parts = op.operation().gradient(graph, &Backward { inputs: &values, output, grad });
         for (x, part) in inputs.into_iter().zip(parts) {
             if let Some(part) = part
                 && active[x.index()]

@@ -10,18 +10,20 @@ mod join;
 mod order;
 mod partition;
 mod place;
+mod recompute;
 mod rewrite;
 mod simplify;
 mod split;
 mod work;
 
 pub use chain::chain;
-pub use differentiate::differentiate;
+pub use differentiate::{differentiate, differentiate_with};
 pub use fuse::fuse;
 pub use join::join;
 pub use order::order;
 pub use partition::{Partition, Piece, partition};
 pub use place::{ALIGNMENT, place};
+pub use recompute::Checkpoints;
 pub use simplify::simplify;
 pub use split::{Collective, CutReduction, Exchange, Sites, Split, split};
 

@@ -104,6 +104,7 @@ impl Lowering<'_> {
                 inputs.push(node.ty.clone());
                 Some(Place { storage, layout: Layout::contiguous(&node.ty.shape) })
             }
+            Op::Barrier(_) => Some(view(&self.places)),
             Op::Permute(op) => {
                 let x = view(&self.places);
                 Some(Place { layout: x.layout.permute(&op.dims), ..x })

@@ -19,7 +19,13 @@ pub(super) fn takes_little(graph: &Graph, values: &[NodeId], parts: u64) -> Vec<
 fn work(graph: &Graph, id: NodeId) -> u64 {
     let node = graph.node(id);
     match node.op {
-        Op::Input(_) | Op::Const(_) | Op::Reshape(_) | Op::Permute(_) | Op::Expand(_) | Op::Slice(_) => 0,
+        Op::Input(_)
+        | Op::Const(_)
+        | Op::Reshape(_)
+        | Op::Permute(_)
+        | Op::Expand(_)
+        | Op::Slice(_)
+        | Op::Barrier(_) => 0,
         _ => {
             let types: Vec<&Type> = node.inputs.iter().map(|&x| graph.ty(x)).collect();
             let elements = types.iter().map(|ty| ty.shape.numel()).sum::<usize>() + node.ty.shape.numel();

@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const MODEL: &str = "model.safetensors";
+const AVERAGED: &str = "ema.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const STATE: &str = "state.json";
 const LATEST: &str = "latest";
@@ -60,6 +61,20 @@ impl Folder {
         model: &[(String, Tensor)],
         optimizer: &OptimizerState,
     ) -> Result<PathBuf> {
+        self.save_with(state, model, None, optimizer)
+    }
+
+    /// As [`Folder::save`], with averaged weights in a file of their own.
+    ///
+    /// # Errors
+    /// As [`Folder::save`].
+    pub fn save_with(
+        &self,
+        state: &TrainingState,
+        model: &[(String, Tensor)],
+        averaged: Option<&[(String, Tensor)]>,
+        optimizer: &OptimizerState,
+    ) -> Result<PathBuf> {
         disk::make_folder(&self.path)?;
         let before = self.latest().ok();
         self.remove_leftovers()?;
@@ -70,8 +85,10 @@ impl Folder {
         disk::make_folder(&unfinished)?;
         let state = manifest::to_json(&Stored { run: state.clone(), optimizer: OptimizerNumbers::of(optimizer) });
         let (model, optimizer) = (weights::to_bytes(model), weights::to_bytes(&optimizer.tensors));
-        let files = [(MODEL, model.as_slice()), (OPTIMIZER, &optimizer), (STATE, &state)];
-        for (name, bytes) in files {
+        let averaged = averaged.map(weights::to_bytes);
+        let mut files = vec![(MODEL, model.as_slice()), (OPTIMIZER, &optimizer), (STATE, &state)];
+        files.extend(averaged.as_ref().map(|bytes| (AVERAGED, bytes.as_slice())));
+        for &(name, bytes) in &files {
             disk::write(&unfinished.join(name), bytes)?;
         }
         Manifest::of(&files).save(&unfinished)?;
@@ -80,6 +97,9 @@ impl Folder {
         disk::rename(&unfinished, &folder)?;
         disk::replace(&self.path.join(LATEST), format!("{name}\n").as_bytes())?;
         disk::replace_by_link(&self.path.join(MODEL), &folder.join(MODEL))?;
+        if averaged.is_some() {
+            disk::replace_by_link(&self.path.join(AVERAGED), &folder.join(AVERAGED))?;
+        }
         self.keep(&[Some(folder.clone()), before])?;
         Ok(folder)
     }
@@ -188,6 +208,7 @@ pub struct Checkpoint {
     folder: PathBuf,
     state: TrainingState,
     model: Vec<(String, Tensor)>,
+    averaged: Option<Vec<(String, Tensor)>>,
     optimizer: OptimizerState,
 }
 
@@ -201,6 +222,7 @@ impl Checkpoint {
             folder: folder.to_owned(),
             state: stored.run,
             model: tensors(MODEL)?,
+            averaged: manifest.lists(AVERAGED).then(|| tensors(AVERAGED)).transpose()?,
             optimizer: stored.optimizer.with(tensors(OPTIMIZER)?),
         })
     }
@@ -218,6 +240,20 @@ impl Checkpoint {
     /// The weights, by name.
     pub fn model(&self) -> &[(String, Tensor)] {
         &self.model
+    }
+
+    /// The averaged weights, by name, if weights were averaged.
+    pub fn averaged(&self) -> Option<&[(String, Tensor)]> {
+        self.averaged.as_deref()
+    }
+
+    /// Gives the averaged weights to a model; false, and the model unchanged, if weights were not averaged.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::load_model`].
+    pub fn load_averaged(&self, module: &dyn Module) -> Result<bool> {
+        let Some(averaged) = &self.averaged else { return Ok(false) };
+        weights::fit(&self.folder.join(AVERAGED), module, averaged.clone()).map(|()| true)
     }
 
     /// The optimizer's state.

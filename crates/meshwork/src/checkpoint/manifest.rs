@@ -52,6 +52,11 @@ impl Manifest {
         from_json(&bytes, &path)
     }
 
+    /// Whether a file belongs to the checkpoint.
+    pub fn lists(&self, name: &str) -> bool {
+        self.files.contains_key(name)
+    }
+
     /// Reads a file and checks that it is what was saved.
     pub fn read(&self, folder: &Path, name: &str) -> Result<Vec<u8>> {
         let path = folder.join(name);

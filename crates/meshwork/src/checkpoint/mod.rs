@@ -11,6 +11,7 @@
 //!   step-200/
 //!     model.safetensors
 //!     optimizer.safetensors
+//!     ema.safetensors        averaged weights, if weights are averaged (and beside model.safetensors above)
 //!     state.json             step, position in the data, settings
 //!     manifest.json          size and hash of the files beside it
 //! ```

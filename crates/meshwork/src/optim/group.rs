@@ -45,6 +45,8 @@ pub(crate) struct Member {
     pub steps: u64,
     /// In the order of [`Rule::slots`].
     pub slots: Vec<Tensor>,
+    /// The average of its values, if they are averaged.
+    pub average: Option<Tensor>,
 }
 
 impl<R: Rule> Group<R> {
@@ -60,6 +62,7 @@ impl<R: Rule> Group<R> {
             name,
             parameter,
             steps: 0,
+            average: None,
         });
         Group { base_lr: options.lr(), members: members.collect(), options }
     }

@@ -90,7 +90,7 @@ impl fmt::Display for NonFinite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const NAMED: usize = 4;
         let NonFinite { step, lr, loss, parameters, of } = self;
-        write!(f, "step {step}, learning rate {lr}: the loss is {loss}")?;
+        write!(f, "step {step}, learning rate {lr:?}: the loss is {loss}")?;
         if !parameters.is_empty() {
             let link = if loss.is_finite() { "but" } else { "and" };
             let names: Vec<&str> = parameters.iter().take(NAMED).map(String::as_str).collect();

@@ -27,6 +27,7 @@
 
 mod adagrad;
 mod adam;
+mod ema;
 mod gradients;
 mod group;
 mod guard;
@@ -46,6 +47,7 @@ mod stepper;
 
 pub use adagrad::{Adagrad, AdagradOptions};
 pub use adam::{Adam, AdamOptions, AdamW, AdamWOptions};
+pub use ema::{Ema, with_averaged};
 pub use gradients::Gradients;
 pub use group::{Group, Named};
 pub use guard::{Guard, NonFinite};

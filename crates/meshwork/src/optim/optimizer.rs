@@ -1,7 +1,8 @@
 //! What all optimizers can do.
 
-use super::{Gradients, OptimizerState, OptimizerStateError, StepCounts};
+use super::{Ema, Gradients, OptimizerState, OptimizerStateError, StepCounts};
 use crate::Tensor;
+use crate::nn::Parameter;
 
 /// Updates parameters from gradients.
 pub trait Optimizer {
@@ -14,6 +15,16 @@ pub trait Optimizer {
     /// As [`Optimizer::step`] where `condition`, a bool `[]`, holds. Where it does not, parameters and state keep their bits;
     /// that the step counts none the less can be taken back by [`Optimizer::set_counts`].
     fn step_where(&mut self, condition: &Tensor, gradients: Gradients);
+
+    /// Averages the weights of further steps, from what they are now.
+    ///
+    /// # Panics
+    /// When the decay makes no sense.
+    #[track_caller]
+    fn average(&mut self, ema: Ema);
+
+    /// The averages of all parameters; none where weights are not averaged.
+    fn averaged(&self) -> Option<Vec<(Parameter, Tensor)>>;
 
     /// The learning rate of the first group.
     fn lr(&self) -> f64;
@@ -51,6 +62,15 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 
     fn step_where(&mut self, condition: &Tensor, gradients: Gradients) {
         (**self).step_where(condition, gradients);
+    }
+
+    #[track_caller]
+    fn average(&mut self, ema: Ema) {
+        (**self).average(ema);
+    }
+
+    fn averaged(&self) -> Option<Vec<(Parameter, Tensor)>> {
+        (**self).averaged()
     }
 
     fn lr(&self) -> f64 {

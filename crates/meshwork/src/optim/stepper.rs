@@ -2,15 +2,20 @@
 
 use super::group::Member;
 use super::{
-    Gradients, Group, Named, Numbers, Optimizer, OptimizerState, OptimizerStateError, Rule, StepCounts, state,
+    Ema, Gradients, Group, Named, Numbers, Optimizer, OptimizerState, OptimizerStateError, Rule, StepCounts, state,
 };
+use crate::nn::Parameter;
 use crate::tensor::{Tensor, evaluate, no_grad, random_step, set_random_step, where_};
 use rustc_hash::FxHashMap;
+
+/// The name of averages in saved states.
+const AVERAGE: &str = "ema";
 
 /// An optimizer: a rule, and the parameters that it is applied to.
 pub struct Stepper<R: Rule> {
     groups: Vec<Group<R>>,
     steps: u64,
+    ema: Option<Ema>,
 }
 
 impl<R: Rule> Stepper<R> {
@@ -43,7 +48,7 @@ impl<R: Rule> Stepper<R> {
         let held: Vec<_> = groups.iter().flat_map(|g| &g.members).map(|m| (m.parameter.value(), &m.slots)).collect();
         evaluate(None);
         drop(held);
-        Stepper { groups, steps: 0 }
+        Stepper { groups, steps: 0, ema: None }
     }
 
     /// The groups.
@@ -57,7 +62,13 @@ impl<R: Rule> Stepper<R> {
     }
 
     fn advance(&mut self, condition: Option<&Tensor>, gradients: Gradients) {
-        no_grad(|| self.groups.iter_mut().for_each(|group| group.update(condition, &gradients)));
+        let decay = self.ema.map(|ema| ema.decay_after(self.steps));
+        no_grad(|| {
+            for group in &mut self.groups {
+                group.update(condition, &gradients);
+                decay.into_iter().for_each(|decay| group.average(condition, decay));
+            }
+        });
         drop(gradients);
         self.steps += 1;
         // Any optimizer's step is a step of the thread: no dropout mask comes twice.
@@ -89,6 +100,22 @@ impl<R: Rule> Group<R> {
     }
 }
 
+impl<R: Rule> Group<R> {
+    /// Records the averages with the updated weights.
+    fn average(&mut self, condition: Option<&Tensor>, decay: f64) {
+        let mut numbers = Numbers::new();
+        for Member { parameter, average, .. } in &mut self.members {
+            let (Some(before), value) = (average.take(), parameter.value()) else { continue };
+            let numbers = numbers.of(0, parameter.dtype());
+            let mut new = &before * numbers.get("decay", decay) + &value * numbers.get("1-decay", 1.0 - decay);
+            if let Some(condition) = condition {
+                new = where_(&condition.brought_beside(&value), &new, &before);
+            }
+            *average = Some(parameter.state_beside(new));
+        }
+    }
+}
+
 impl<R: Rule> Optimizer for Stepper<R> {
     fn step(&mut self, gradients: Gradients) {
         self.advance(None, gradients);
@@ -96,6 +123,23 @@ impl<R: Rule> Optimizer for Stepper<R> {
 
     fn step_where(&mut self, condition: &Tensor, gradients: Gradients) {
         self.advance(Some(condition), gradients);
+    }
+
+    fn average(&mut self, ema: Ema) {
+        ema.check();
+        self.ema = Some(ema);
+        for member in self.groups.iter_mut().flat_map(|g| &mut g.members) {
+            let value = member.parameter.value();
+            // Memory of its own: weights and averages are each updated in place.
+            let copy = no_grad(|| member.parameter.state_beside(value.detach()));
+            member.average.get_or_insert(copy.into_leaf(false));
+        }
+        evaluate(None);
+    }
+
+    fn averaged(&self) -> Option<Vec<(Parameter, Tensor)>> {
+        let members = self.groups.iter().flat_map(|g| &g.members);
+        self.ema.and_then(|_| members.map(|m| Some((m.parameter.clone(), m.average.clone()?))).collect())
     }
 
     fn lr(&self) -> f64 {
@@ -138,7 +182,9 @@ impl<R: Rule> Optimizer for Stepper<R> {
         let tensors = members().flat_map(|(group, member)| {
             let slots = group.options.slots();
             let named = slots.into_iter().zip(&member.slots);
-            named.map(|(slot, value)| (format!("{}.{}", slot.name, member.name), value.clone().into_leaf(false)))
+            let slots = named.map(|(slot, value)| (format!("{}.{}", slot.name, member.name), value));
+            let average = member.average.iter().map(|average| (format!("{AVERAGE}.{}", member.name), average));
+            slots.chain(average).map(|(name, value)| (name, value.clone().into_leaf(false))).collect::<Vec<_>>()
         });
         OptimizerState {
             kind: R::NAME.to_string(),
@@ -162,6 +208,10 @@ impl<R: Rule> Optimizer for Stepper<R> {
                     let saved = tensors.remove(&format!("{}.{}", slot.name, member.name));
                     let saved = saved.expect("the state was checked");
                     *value = member.parameter.bring_state(saved).into_leaf(false);
+                }
+                if let Some(average) = &mut member.average {
+                    let saved = tensors.remove(&format!("{AVERAGE}.{}", member.name)).expect("the state was checked");
+                    *average = member.parameter.bring_state(saved).into_leaf(false);
                 }
             }
         }

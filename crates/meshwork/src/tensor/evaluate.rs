@@ -61,13 +61,35 @@ pub(crate) fn evaluate(also: Option<&Arc<Node>>) {
         let sites = Sites::of(&collected, &still);
         let donation = collected.donation(&still);
         let plan = collected.plan(&donation, &sites, &still);
+        if PLANNING.get() {
+            collected.forget(&mut still);
+            ROOM.set(collected);
+            return;
+        }
         let values = collected.hand_over(&plan, &sites, &still);
         collected.settle(&plan, values, &mut still);
     }
     ROOM.set(collected);
 }
 
+/// The plan of what `body` would have run last. Nothing runs: what was to be computed is gone afterwards.
+pub(crate) fn plan_only(body: impl FnOnce()) -> Option<Arc<Plan>> {
+    struct Restore;
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            PLANNING.set(false);
+        }
+    }
+    evaluate(None);
+    PLANNING.set(true);
+    let _restore = Restore;
+    body();
+    last_plan()
+}
+
 thread_local! {
+    /// Whether evaluations of this thread are planned and not run.
+    static PLANNING: Cell<bool> = const { Cell::new(false) };
     /// Room for what a run collects, used again and again.
     static ROOM: Cell<Collected> = Cell::default();
 }
@@ -330,6 +352,23 @@ impl Collected {
         plan.outputs.iter().map(output).collect()
     }
 
+    /// Lets the nodes go without having computed them.
+    fn forget(&mut self, still: &mut Still) {
+        for node in &self.nodes {
+            if node.is_pending(still) {
+                node.replace(State::Gone, still);
+            }
+        }
+        self.clear(still);
+    }
+
+    fn clear(&mut self, still: &Still) {
+        let_go(self.nodes.drain(..), still);
+        self.uses.clear();
+        self.kept.clear();
+        self.history.clear();
+    }
+
     /// Records that the nodes have been handed over, and lets them go.
     fn settle(&mut self, plan: &Plan, values: Vec<Value>, still: &mut Still) {
         let mut values = values.into_iter();
@@ -356,10 +395,7 @@ impl Collected {
                 node.replace(State::Ready { content, history }, still);
             }
         }
-        let_go(self.nodes.drain(..), still);
-        self.uses.clear();
-        self.kept.clear();
-        self.history.clear();
+        self.clear(still);
     }
 }
 

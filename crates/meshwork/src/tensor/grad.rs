@@ -2,6 +2,7 @@
 
 use super::Tensor;
 use super::cache::Cache;
+use super::checkpoint::Segment;
 use super::evaluate::GONE;
 use super::kind::Kind;
 use super::node::{Inputs, Node, Place, State, next_ids};
@@ -10,8 +11,10 @@ use super::still::{Still, hold_still};
 use crate::inspect;
 use meshwork_graph::graph::{Graph, Node as GraphNode, Operands};
 use meshwork_graph::ops::Input;
-use meshwork_graph::passes::differentiate;
+use meshwork_graph::passes::{Checkpoints, differentiate_with};
 use meshwork_graph::{NodeId, Op};
+use meshwork_runtime::DeviceId;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -100,12 +103,17 @@ struct Tape<'a> {
     targets: Vec<Option<NodeId>>,
     /// The walk that numbers the nodes.
     walk: u64,
+    /// For each segment of the nodes the one around it.
+    segments: Vec<Option<usize>>,
 }
 
 struct Taped<'a> {
     node: &'a Arc<Node>,
-    /// The operands, if gradients flow through the node.
+    /// The operands, if gradients flow through the node, or it may be computed again.
     operands: Option<&'a [Arc<Node>]>,
+    /// Whether gradients flow through it.
+    is_active: bool,
+    segment: Option<usize>,
 }
 
 /// The nodes that compute gradients, worked out once for each structure of a tape.
@@ -138,15 +146,23 @@ impl<'a> Tape<'a> {
             reaches[i] |= active[i];
         }
 
-        let mut tape = Tape { nodes: Vec::with_capacity(found.len()), ends: Vec::new(), targets: Vec::new(), walk };
-        for (&(node, inputs), _) in found.iter().zip(active).filter(|(_, active)| *active) {
+        let mut tape = Tape {
+            nodes: Vec::with_capacity(found.len()),
+            ends: Vec::new(),
+            targets: Vec::new(),
+            walk,
+            segments: Vec::new(),
+        };
+        let found: Vec<_> = found.into_iter().zip(active).filter(|(_, active)| *active).map(|(node, _)| node).collect();
+        for (node, inputs, is_active) in with_segments(found, still) {
             for x in inputs {
-                tape.number(x, None);
+                tape.number(x, None, false);
             }
-            tape.number(node, Some(inputs));
+            tape.number(node, Some(inputs), is_active);
         }
+        tape.find_segments();
         for (output, seed) in outputs.iter().zip(seeds) {
-            let end = (tape.number(output.node(), None), tape.number(seed.node(), None));
+            let end = (tape.number(output.node(), None, false), tape.number(seed.node(), None, false));
             tape.ends.push(end);
         }
         let on_tape = |x: &&Tensor| x.node().was_met(walk).then(|| NodeId(x.node().place() as u32));
@@ -155,23 +171,67 @@ impl<'a> Tape<'a> {
     }
 
     /// The node's number; a new node is added.
-    fn number(&mut self, node: &'a Arc<Node>, operands: Option<&'a [Arc<Node>]>) -> NodeId {
+    fn number(&mut self, node: &'a Arc<Node>, operands: Option<&'a [Arc<Node>]>, is_active: bool) -> NodeId {
         if node.meet(self.walk) {
             node.set_place(self.nodes.len());
-            self.nodes.push(Taped { node, operands });
+            self.nodes.push(Taped { node, operands, is_active, segment: None });
         }
         NodeId(node.place() as u32)
     }
 
     /// The nodes that gradients flow through.
     fn active(&self) -> impl Iterator<Item = &'a Arc<Node>> {
-        self.nodes.iter().filter(|taped| taped.operands.is_some()).map(|taped| taped.node)
+        self.nodes.iter().filter(|taped| taped.is_active).map(|taped| taped.node)
+    }
+
+    /// Numbers the segments that are on one device, and says which one each node belongs to.
+    fn find_segments(&mut self) {
+        let mut numbers: FxHashMap<*const Segment, usize> = FxHashMap::default();
+        let mut devices: Vec<Option<DeviceId>> = Vec::new();
+        let mut is_scattered: Vec<bool> = Vec::new();
+        for taped in self.nodes.iter_mut().filter(|taped| taped.operands.is_some()) {
+            let Some(innermost) = &taped.node.segment else { continue };
+            let device = taped.node.device();
+            let mut inner: Option<usize> = None;
+            for segment in std::iter::successors(Some(innermost), |segment| segment.around.as_ref()) {
+                let number = *numbers.entry(Arc::as_ptr(segment)).or_insert_with(|| {
+                    self.segments.push(None);
+                    devices.push(None);
+                    is_scattered.push(false);
+                    self.segments.len() - 1
+                });
+                match inner {
+                    Some(inner) => self.segments[inner] = Some(number),
+                    None => taped.segment = Some(number),
+                }
+                inner = Some(number);
+                is_scattered[number] |= device.is_some() && devices[number].is_some() && devices[number] != device;
+                devices[number] = devices[number].or(device);
+            }
+        }
+        for taped in &mut self.nodes {
+            let around = |segment: usize| std::iter::successors(Some(segment), |&segment| self.segments[segment]);
+            taped.segment = taped.segment.filter(|&segment| !around(segment).any(|segment| is_scattered[segment]));
+        }
+    }
+
+    /// What is computed again.
+    fn checkpoints(&self) -> Checkpoints {
+        if self.segments.is_empty() {
+            return Checkpoints::default();
+        }
+        Checkpoints {
+            segments: self.nodes.iter().map(|taped| taped.segment).collect(),
+            parents: self.segments.clone(),
+            stops: self.nodes.iter().map(|taped| !taped.is_active).collect(),
+            kept: self.nodes.iter().map(|taped| is_parameter(taped.node)).collect(),
+        }
     }
 
     /// Spells everything that the gradients depend on.
     fn describe(&self, words: &mut Vec<u64>) {
         words.extend([self.nodes.len(), self.ends.len(), self.targets.len()].map(|n| n as u64));
-        for Taped { node, operands } in &self.nodes {
+        for Taped { node, operands, .. } in &self.nodes {
             match operands {
                 None => words.push(node.kind.ty_number),
                 Some(operands) => {
@@ -182,6 +242,14 @@ impl<'a> Tape<'a> {
         }
         words.extend(self.ends.iter().flat_map(|(output, seed)| [u64::from(output.0), u64::from(seed.0)]));
         words.extend(self.targets.iter().map(|target| target.map_or(u64::MAX, |id| u64::from(id.0))));
+        if !self.segments.is_empty() {
+            let numbered = |segment: Option<usize>| segment.map_or(0, |segment| segment as u64 + 1);
+            words.extend(self.segments.iter().map(|around| numbered(*around)));
+            let word = |taped: &Taped| {
+                numbered(taped.segment) << 2 | u64::from(taped.is_active) << 1 | u64::from(is_parameter(taped.node))
+            };
+            words.extend(self.nodes.iter().map(word));
+        }
         if self.parts().any(|part| part.is_some()) {
             words.extend(self.parts().map(|part| part.map_or(0, |part| u64::from(part.0))));
         }
@@ -201,7 +269,7 @@ impl<'a> Tape<'a> {
     fn differentiate(&self) -> Backward {
         let mut graph = self.graph();
         let known: Vec<NodeId> = self.targets.iter().flatten().copied().collect();
-        let mut results = differentiate(&mut graph, &self.ends, &known).into_iter();
+        let mut results = differentiate_with(&mut graph, &self.ends, &known, &self.checkpoints()).into_iter();
         inspect::pass("differentiate", &graph);
         let mut next = || results.next().expect("one result for every target");
         let results: Vec<Option<NodeId>> = self.targets.iter().map(|target| target.and_then(|_| next())).collect();
@@ -209,7 +277,7 @@ impl<'a> Tape<'a> {
     }
 
     fn graph(&self) -> Graph {
-        let node = |Taped { node, operands }: &Taped| {
+        let node = |Taped { node, operands, .. }: &Taped| {
             let ty = node.ty().clone();
             match operands {
                 None => GraphNode { op: Op::Input(Input { ty: ty.clone() }), inputs: Operands::new(), ty },
@@ -278,6 +346,36 @@ impl Backward {
         }
         Backward { steps, results: results.iter().map(|result| numbers[result.as_ref()?.index()]).collect() }
     }
+}
+
+/// Whether a value is a variable, which is there all the time.
+fn is_parameter(node: &Node) -> bool {
+    node.requires_grad && node.boundary
+}
+
+/// A node, its operands, and whether gradients flow through it.
+type Found<'a> = (&'a Arc<Node>, &'a [Arc<Node>], bool);
+
+/// The nodes that gradients flow through, and others that are recorded in a segment and not computed yet: masks of dropout,
+/// say. In the order of recording.
+fn with_segments<'a>(active: Vec<(&'a Arc<Node>, &'a [Arc<Node>])>, still: &'a Still) -> Vec<Found<'a>> {
+    let mut stack: Vec<&Arc<Node>> =
+        active.iter().filter(|(node, _)| node.segment.is_some()).flat_map(|(_, inputs)| inputs.iter()).collect();
+    let mut all: Vec<Found<'a>> = active.iter().map(|&(node, inputs)| (node, inputs, true)).collect();
+    if stack.is_empty() {
+        return all;
+    }
+    let mut seen: FxHashSet<u64> = active.iter().map(|(node, _)| node.id).collect();
+    while let Some(node) = stack.pop() {
+        if let Some(inputs) = node.operands(still).filter(|_| node.segment.is_some())
+            && seen.insert(node.id)
+        {
+            stack.extend(inputs);
+            all.push((node, inputs, false));
+        }
+    }
+    all.sort_unstable_by_key(|(node, ..)| node.id);
+    all
 }
 
 /// The nodes that the outputs depend on, with their operands, in the order of recording. Gradients stop at boundaries.

@@ -2,6 +2,7 @@
 
 mod autocast;
 mod cache;
+mod checkpoint;
 mod convert;
 mod create;
 mod device;
@@ -16,6 +17,7 @@ mod read;
 mod still;
 
 pub use autocast::{CAST_POLICIES, CastPolicy, Precision, autocast, cast_policy};
+pub use checkpoint::checkpoint;
 pub use convert::Element;
 pub(crate) use create::counted;
 pub use create::{arange, eye, full, linspace, one_hot, ones, zeros};
@@ -29,7 +31,7 @@ pub use ops::*;
 
 pub(crate) use autocast::policy;
 pub(crate) use create::positions;
-pub(crate) use evaluate::evaluate;
+pub(crate) use evaluate::{evaluate, plan_only};
 pub(crate) use grad::gradients;
 pub(crate) use mesh::Lying;
 pub(crate) use node::{Content, Node};

@@ -1,5 +1,6 @@
 //! Recorded values: the nodes behind tensors.
 
+use super::checkpoint::{Segment, current_segment};
 use super::kind::Kind;
 use super::mesh::Spread;
 use super::part::{PartId, common_part};
@@ -29,6 +30,8 @@ pub(crate) struct Node {
     pub requires_grad: bool,
     /// Gradients do not flow from it into its operands.
     pub boundary: bool,
+    /// What it is computed again with for its gradient.
+    pub segment: Option<Arc<Segment>>,
     /// A gradient has been taken through it: its history need not outlive the next run.
     pub released: AtomicBool,
     /// The walk that met it last, and the number that it got there: walks need no table of the nodes that they met.
@@ -86,7 +89,9 @@ impl Node {
     /// Records an operation.
     pub fn pending(kind: Arc<Kind>, inputs: Inputs, requires_grad: bool, boundary: bool) -> Node {
         let place = Place::of(&kind, &inputs);
-        Self::new(next_ids(1), kind, place, requires_grad, boundary, State::Pending(inputs))
+        let mut node = Self::new(next_ids(1), kind, place, requires_grad, boundary, State::Pending(inputs));
+        node.segment = current_segment();
+        node
     }
 
     /// A value that is there already.
@@ -111,6 +116,7 @@ impl Node {
             kind,
             holders: AtomicU32::new(0),
             boundary,
+            segment: None,
             released: AtomicBool::new(false),
             walk: AtomicU64::new(0),
             number: AtomicU32::new(0),

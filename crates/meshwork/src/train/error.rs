@@ -3,6 +3,7 @@
 use crate::checkpoint::CheckpointError;
 use crate::optim::NonFinite;
 use meshwork_data::DataError;
+use meshwork_graph::human_bytes;
 
 /// An error of a training run.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,19 @@ pub enum TrainError {
     /// A loss or gradients that are not finite. The run stands, and is saved, where it stood before that step.
     #[error(transparent)]
     NonFinite(#[from] NonFinite),
+    /// No choice of what is computed again makes a step small enough.
+    #[error("a step does not fit into {}: it takes {} at least, with {recompute} of {of} blocks computed again; \
+             try a smaller batch, more devices or microbatches (accumulate)", human_bytes(*limit), human_bytes(*least))]
+    Memory {
+        /// Bytes that it may take of a device.
+        limit: usize,
+        /// The least that it can take.
+        least: usize,
+        /// Blocks that are computed again then.
+        recompute: usize,
+        /// Blocks that there are.
+        of: usize,
+    },
     /// The data does not fit the model, or the trainer; the text says how.
     #[error("{0}")]
     Misfit(String),

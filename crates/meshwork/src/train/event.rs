@@ -82,6 +82,8 @@ pub struct EpochDone {
     pub train_loss: f64,
     /// How well the model does on the test set.
     pub test: Evaluation,
+    /// The same with the averaged weights, with [`super::TrainSettings::ema`].
+    pub averaged: Option<Evaluation>,
 }
 
 /// How a run ended.
@@ -93,6 +95,8 @@ pub struct Outcome {
     pub test: Option<Evaluation>,
     /// Steps since the beginning of the run without an update, and the scale of the loss now; in f16.
     pub loss_scale: Option<LossScaleState>,
+    /// The same with the averaged weights, with [`super::TrainSettings::ema`].
+    pub averaged: Option<Evaluation>,
     /// Whether somebody set [`super::TrainSettings::stop`].
     pub interrupted: bool,
 }

@@ -2,7 +2,7 @@
 
 use crate::checkpoint::Folder;
 use crate::mesh::Mesh;
-use crate::optim::LossScaleOptions;
+use crate::optim::{Ema, LossScaleOptions};
 use crate::tensor::Precision;
 use meshwork_data::Order;
 use std::collections::BTreeMap;
@@ -22,6 +22,9 @@ pub struct TrainSettings {
     pub length: Length,
     /// Gradients whose [global norm](crate::optim::Gradients::global_norm) is larger are scaled down to it. Default none.
     pub max_norm: Option<f64>,
+    /// Averages the weights; the test set is gone through with both, and the averaged ones are saved, too. Does not change the
+    /// weights themselves. Default not.
+    pub ema: Option<Ema>,
     /// Whether a loss or gradients that are not finite end the run before their update, with
     /// [`TrainError::NonFinite`](super::TrainError::NonFinite). Does not change the result of other runs. Default yes.
     pub check_finite: bool,
@@ -56,6 +59,7 @@ impl Default for TrainSettings {
             length: Length { epochs: Some(10), steps: None },
             max_norm: None,
             check_finite: true,
+            ema: None,
             metrics: false,
             precision: Precision::F32,
             loss_scale: LossScaleOptions::default(),

@@ -5,13 +5,14 @@ use super::late::{LateStep, Pending, Settled, Start};
 use super::{
     EpochDone, Evaluation, Event, Outcome, Saving, StepDone, StepScale, TrainError, TrainSettings, evaluate, loss,
 };
-use crate::Tensor;
 use crate::checkpoint::{Checkpoint, CheckpointError, LossSum, TrainingState};
 use crate::mesh::Mesh;
 use crate::nn::{Layer, Leaf, Visitor};
-use crate::optim::{Guard, LossScale, NonFinite, Optimizer, Schedule};
-use crate::tensor::{Precision, autocast, set_random_step};
+use crate::optim::{Guard, LossScale, NonFinite, Optimizer, Schedule, with_averaged};
+use crate::tensor::{Precision, autocast, plan_only, set_random_step};
+use crate::{Device, Tensor};
 use meshwork_data::{Batch, Column, DataPair, Loader, LoaderOptions, Position};
+use meshwork_runtime::DeviceId;
 use std::sync::atomic::Ordering;
 
 /// Trains a classifier: a model whose output are logits `[N, C]`, or `[N, T, C]` for each token, with the mean cross
@@ -44,10 +45,12 @@ impl<M: Layer> Trainer<M> {
         data: DataPair,
         settings: TrainSettings,
     ) -> Trainer<M> {
+        let mut optimizer: Box<dyn Optimizer> = Box::new(optimizer);
+        settings.ema.into_iter().for_each(|ema| optimizer.average(ema));
         Trainer {
             guard: settings.check_finite.then(|| Guard::new(&model)),
             model,
-            optimizer: Box::new(optimizer),
+            optimizer,
             schedule: Box::new(schedule),
             data,
             loss_scale: (settings.precision == Precision::F16).then(|| LossScale::new(settings.loss_scale)),
@@ -143,10 +146,11 @@ impl<M: Layer> Trainer<M> {
         let test = match test {
             _ if interrupted => None,
             Some(known) => Some(known),
-            None => Some(self.evaluate()?),
+            None => Some(self.evaluate_both()?),
         };
+        let (test, averaged) = test.map_or((None, None), |(test, averaged)| (Some(test), averaged));
         let loss_scale = self.loss_scale.as_ref().map(LossScale::state);
-        Ok(Outcome { step: self.step, test, loss_scale, interrupted })
+        Ok(Outcome { step: self.step, test, averaged, loss_scale, interrupted })
     }
 
     /// One step: forward, loss, gradients, update. Only hands it over to the device; in f16 waits for the gradients.
@@ -222,6 +226,24 @@ impl<M: Layer> Trainer<M> {
         }));
     }
 
+    /// What a step takes of each device while it runs, in bytes: parameters, gradients, optimizer state, the batch and what is
+    /// kept for the gradients. Nothing is trained; the model cannot be used any more.
+    ///
+    /// # Errors
+    /// Data that cannot be read, and f16: its steps wait for their gradients, which cannot be planned.
+    pub fn planned_memory(mut self) -> Result<Vec<(Device, usize)>, TrainError> {
+        if self.loss_scale.is_some() {
+            let problem = "a step in f16 waits for its gradients and is not planned as a whole; say yourself how much is \
+                           computed again, or train in bf16";
+            return Err(TrainError::Misfit(problem.into()));
+        }
+        let batch = self.loader()?.next().expect("the loader's sequence has no end")?;
+        self.model.train();
+        let plan = plan_only(|| drop(self.train(&batch))).expect("a step has been planned");
+        let device = |(id, bytes)| (Device::by_id(DeviceId(id)).expect("a device of the plan"), bytes);
+        Ok(plan.peaks().into_iter().map(device).collect())
+    }
+
     fn loader(&self) -> Result<Loader, TrainError> {
         let has_labels = self.data.train.fields().iter().any(|field| field.name == "label");
         if !has_labels {
@@ -269,11 +291,20 @@ impl<M: Layer> Trainer<M> {
         Ok(())
     }
 
-    fn finish_epoch(&mut self, observer: &mut dyn FnMut(Event<'_>)) -> Result<Evaluation, TrainError> {
-        let test = self.evaluate()?;
+    /// How well the model does, and how well with averaged weights.
+    fn evaluate_both(&self) -> Result<(Evaluation, Option<Evaluation>), TrainError> {
+        let averaged = with_averaged(&*self.optimizer, || self.evaluate()).transpose()?;
+        Ok((self.evaluate()?, averaged))
+    }
+
+    fn finish_epoch(
+        &mut self,
+        observer: &mut dyn FnMut(Event<'_>),
+    ) -> Result<(Evaluation, Option<Evaluation>), TrainError> {
+        let (test, averaged) = self.evaluate_both()?;
         let train_loss = std::mem::take(&mut self.epoch_loss).mean();
-        observer(Event::Epoch(EpochDone { epoch: self.position.epoch, step: self.step, train_loss, test }));
-        Ok(test)
+        observer(Event::Epoch(EpochDone { epoch: self.position.epoch, step: self.step, train_loss, test, averaged }));
+        Ok((test, averaged))
     }
 
     fn save(&mut self, observer: &mut dyn FnMut(Event<'_>)) -> Result<(), TrainError> {
@@ -288,7 +319,8 @@ impl<M: Layer> Trainer<M> {
             epoch_loss: self.epoch_loss,
             settings: self.settings.recorded.clone(),
         };
-        let saved = folder.save(&state, &self.model.state(), &self.optimizer.state())?;
+        let averaged = with_averaged(&*self.optimizer, || self.model.state());
+        let saved = folder.save_with(&state, &self.model.state(), averaged.as_deref(), &self.optimizer.state())?;
         self.saved = Some(self.step);
         observer(Event::Saved { step: self.step, folder: &saved });
         Ok(())

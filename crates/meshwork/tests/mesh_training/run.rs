@@ -14,6 +14,8 @@ pub type State = Vec<(String, Vec<u8>)>;
 #[derive(Clone)]
 pub struct Recipe {
     pub subject: fn() -> Subject,
+    /// What is done to the subject that is spread, and not to the one on one device.
+    pub again: Option<fn(Subject) -> Subject>,
     pub optimizer: fn(&dyn Layer) -> Box<dyn Optimizer>,
     /// What happens to the gradients of a step.
     pub gradients: fn(&mut Gradients),
@@ -33,6 +35,7 @@ impl Recipe {
         };
         Recipe {
             subject,
+            again: None,
             optimizer,
             gradients: |_| {},
             before: |_, _| {},
@@ -49,7 +52,10 @@ impl Recipe {
 
     /// The state after the steps, with a plan on so many devices or on the first one alone.
     pub fn train(&self, plan: Option<(&Plan, usize)>) -> State {
-        let subject = (self.subject)();
+        let mut subject = (self.subject)();
+        if let (Some(again), Some(_)) = (self.again, plan) {
+            subject = again(subject);
+        }
         let model = &*subject.model;
         let batches = batches(&subject, self.sizes);
         let mesh = plan.map(|(plan, devices)| spread(model, plan, devices));

@@ -44,7 +44,7 @@ pub fn fuse(graph: &Graph) -> Graph {
 }
 
 fn is_free(op: &Op) -> bool {
-    matches!(op, Op::Const(_) | Op::Reshape(_) | Op::Permute(_) | Op::Expand(_) | Op::Slice(_))
+    matches!(op, Op::Const(_) | Op::Reshape(_) | Op::Permute(_) | Op::Expand(_) | Op::Slice(_) | Op::Barrier(_))
 }
 
 /// Adds a node, or its whole region, behind everything that it reads.

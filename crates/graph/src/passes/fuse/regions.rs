@@ -369,6 +369,7 @@ fn is_heavy(op: &Op) -> bool {
             | Op::Permute(_)
             | Op::Expand(_)
             | Op::Slice(_)
+            | Op::Barrier(_)
     )
 }
 

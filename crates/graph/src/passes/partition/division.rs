@@ -127,7 +127,10 @@ impl<'a> Division<'a> {
     /// Whether the node is no more than another look at its operand, or a number.
     fn is_light(&self, id: NodeId) -> bool {
         use Op::*;
-        matches!(self.graph.node(id).op, Reshape(_) | Permute(_) | Expand(_) | Slice(_) | Const(_) | Iota(_))
+        matches!(
+            self.graph.node(id).op,
+            Reshape(_) | Permute(_) | Expand(_) | Slice(_) | Barrier(_) | Const(_) | Iota(_)
+        )
     }
 
     fn new_value(&mut self) -> usize {

@@ -4,7 +4,7 @@
 //! through the factors as wishes. Then every node, in order, takes the cut that is nearest to what is there: one that moves
 //! no operand if there is any, otherwise the one that moves the fewest bytes, its way to the wish included.
 
-use super::{Sites, enters, is_pointwise, is_view, passes_partial, replicated};
+use super::{Sites, enters, is_pointwise, is_view, passes_partial, read, replicated};
 use crate::canonical::samples_unit;
 use crate::graph::{Graph, NodeId};
 use crate::mesh::{Merge, Mesh, Placement, Placements};
@@ -160,7 +160,7 @@ impl Axis<'_> {
             if !is_pointwise(node) && !is_view(node) {
                 continue;
             }
-            for (i, x) in node.inputs.iter().enumerate().filter(|(_, x)| self.sites.mesh(**x).is_some()) {
+            for (i, x) in read(node).iter().enumerate().filter(|(_, x)| self.sites.mesh(**x).is_some()) {
                 let carried = match wish.cut() {
                     Some(_) => self.factors(id).find_map(|(_, factor)| factor.backward(i, wish)),
                     None => Some(Placement::Replicated),
@@ -271,7 +271,7 @@ impl Axis<'_> {
             is_pointwise(node) && from.cut().is_some() && wishes[x.index()] == Some(candidate.operands[i])
         };
         let mut bytes = 0;
-        for (i, x) in node.inputs.iter().enumerate() {
+        for (i, x) in read(node).iter().enumerate() {
             bytes += match self.source(*x) {
                 Source::Anywhere => 0,
                 Source::Elsewhere if candidate.operands[i] == Placement::Replicated => self.size() * self.bytes(*x),
@@ -285,7 +285,7 @@ impl Axis<'_> {
             };
         }
         // A value from elsewhere, and a gathered one, comes in any case.
-        let unmoved = node.inputs.iter().enumerate().all(|(i, x)| match self.source(*x) {
+        let unmoved = read(node).iter().enumerate().all(|(i, x)| match self.source(*x) {
             Source::At(Placement::Sharded { .. }) if !is_pointwise(node) => {
                 candidate.operands[i] == Placement::Replicated
             }

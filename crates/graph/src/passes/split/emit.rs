@@ -2,14 +2,14 @@
 
 use super::choose::{Choice, Way};
 use super::exchange::{Exchange, bucket_size};
-use super::{Sites, Split, enters, is_pointwise, is_view, replicated};
+use super::{Sites, Split, enters, is_pointwise, is_view, read, replicated};
 use crate::batch::sub_trees;
 use crate::canonical::{Blocking, Blocks};
 use crate::dtype::DType;
 use crate::graph::{Graph, Node, NodeId, Operands};
 use crate::mesh::{Mesh, Placement, Placements};
 use crate::op::Op;
-use crate::ops::{Element, Input};
+use crate::ops::{Barrier, Element, Input};
 use crate::passes::work::takes_little;
 use crate::region::Region;
 use crate::rule::{Factor, Kind};
@@ -102,7 +102,7 @@ pub(super) struct Emitter<'a> {
 fn needs(graph: &Graph, choices: &[Option<Choice>]) -> HashMap<NodeId, Vec<Placements>> {
     let mut needs: HashMap<NodeId, Vec<Placements>> = HashMap::new();
     for (node, choice) in graph.nodes.iter().zip(choices) {
-        for (x, lies) in node.inputs.iter().zip(choice.iter().flat_map(|choice| &choice.operands)) {
+        for (x, lies) in read(node).iter().zip(choice.iter().flat_map(|choice| &choice.operands)) {
             let known = needs.entry(*x).or_default();
             if !known.contains(lies) {
                 known.push(lies.clone());
@@ -373,7 +373,7 @@ impl<'a> Emitter<'a> {
         let choice = self.choices[id.index()].as_ref().expect("a node on a mesh");
         let node = self.graph.node(id);
         let operands: Vec<Rc<Spread<'a>>> =
-            node.inputs.iter().zip(&choice.operands).map(|(&x, lies)| self.convert(x, mesh, lies)).collect();
+            read(node).iter().zip(&choice.operands).map(|(&x, lies)| self.convert(x, mesh, lies)).collect();
         let part = |rank: usize| {
             self.phase = mesh.phase(rank);
             self.part(id, choice, mesh, &operands, rank)
@@ -406,6 +406,10 @@ impl<'a> Emitter<'a> {
             || operands.iter().any(|operand| operand.parts[rank].roots.is_empty());
         if is_idle {
             return Part { region, roots: SmallVec::new() };
+        }
+        if let Op::Barrier(_) = node.op {
+            let x = operands[0].parts[rank].roots[0].node;
+            return Part::whole(region, self.behind(x, node.inputs[1], mesh, rank));
         }
         let op = node.op.of_region(&node.ty.shape, &region);
         if choice.ways.iter().any(|way| matches!(way, Way::Partial(_))) {
@@ -463,6 +467,15 @@ impl<'a> Emitter<'a> {
             roots.push(Root { blocks: run.start / unit..run.end.div_ceil(unit), node });
         }
         Part { region, roots }
+    }
+
+    /// A rank's part of a value, behind what the rank has of another one: nothing of that moves.
+    fn behind(&mut self, x: NodeId, waits_for: NodeId, mesh: &Mesh, rank: usize) -> NodeId {
+        let last = match &self.held[waits_for.index()] {
+            Held::Spread(spread) if spread.mesh == mesh => spread.parts[rank].roots.last().map(|root| root.node),
+            _ => None,
+        };
+        last.map_or(x, |last| self.add(Barrier, &[x, last], Some(mesh.devices[rank])))
     }
 
     /// Whether the operation gives a value of the region's shape: it can be computed for a region alone.

@@ -71,7 +71,7 @@ fn enters(graph: &Graph, id: NodeId) -> bool {
 
 /// Whether each element of the result depends on the same elements of the operands alone.
 fn is_pointwise(node: &Node) -> bool {
-    matches!(node.op, Op::Element(_) | Op::Place(_))
+    matches!(node.op, Op::Element(_) | Op::Place(_) | Op::Barrier(_))
 }
 
 /// Whether the result has the elements of the operand in another shape, order or number.
@@ -82,6 +82,11 @@ fn is_view(node: &Node) -> bool {
 /// Whether the operation moves no element out of a partial value's order of summands.
 fn passes_partial(node: &Node) -> bool {
     matches!(node.op, Op::Reshape(_) | Op::Permute(_))
+}
+
+/// The operands whose elements a node computes with: not what a barrier waits for.
+fn read(node: &Node) -> &[NodeId] {
+    if let Op::Barrier(_) = node.op { &node.inputs[..1] } else { &node.inputs }
 }
 
 fn replicated(mesh: &Mesh) -> Placements {

@@ -25,11 +25,11 @@ pub use feed_forward::FeedForward;
 pub use rotary::rotary;
 pub use self_attention::SelfAttention;
 
-use super::layer::layers;
-use super::{Dropout, Embedding, Init, Linear, Module, init};
+use super::{Dropout, Embedding, Init, Layer, Linear, Module, init};
 use crate::DType;
 use crate::mesh::{Placement, Rule};
-use crate::tensor::{Tensor, counted};
+use crate::tensor::{Tensor, checkpoint, counted};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A language model: from tokens to the logits of the token after each of them.
 #[derive(Debug, Module)]
@@ -48,6 +48,8 @@ pub struct Transformer {
     pub head: Option<Linear>,
     #[module(skip)]
     config: TransformerConfig,
+    #[module(skip)]
+    recomputed: AtomicUsize,
 }
 
 impl Transformer {
@@ -68,7 +70,19 @@ impl Transformer {
             norm: Norm::new(&config),
             head: (!config.tied).then(|| Linear::new(width, vocabulary).no_bias().weights(init::normal(init_std))),
             config,
+            recomputed: AtomicUsize::new(0),
         }
+    }
+
+    /// Has the first blocks, so many of them, computed again for their gradients instead of kept
+    /// ([`checkpoint`]). Bits do not depend on it. The first blocks come first, because they would be kept longest.
+    pub fn set_recompute(&self, blocks: usize) {
+        self.recomputed.store(blocks.min(self.blocks.len()), Ordering::Relaxed);
+    }
+
+    /// How many blocks are computed again for their gradients.
+    pub fn recompute(&self) -> usize {
+        self.recomputed.load(Ordering::Relaxed)
     }
 
     /// What the model is made of.
@@ -112,7 +126,9 @@ impl Transformer {
         }
         x = self.dropout.forward(&x);
         for (i, block) in self.blocks.iter().enumerate() {
-            x = block.forward(&x, positions, cache.as_deref_mut().map(|cache| cache.of_layer(i)));
+            let cache = cache.as_deref_mut().map(|cache| cache.of_layer(i));
+            let forward = || block.forward(&x, positions, cache);
+            x = if i < self.recompute() { checkpoint(forward) } else { forward() };
         }
         self.norm.forward(&x)
     }
@@ -126,7 +142,20 @@ impl Transformer {
     }
 }
 
-layers!(Transformer);
+impl Layer for Transformer {
+    #[track_caller]
+    fn forward(&self, tokens: &Tensor) -> Tensor {
+        Transformer::forward(self, tokens)
+    }
+
+    fn recomputable(&self) -> usize {
+        self.blocks.len()
+    }
+
+    fn set_recompute(&self, parts: usize) {
+        Transformer::set_recompute(self, parts);
+    }
+}
 
 impl TransformerConfig {
     fn linear(&self, inputs: usize, outputs: usize, weights: Init) -> Linear {
