@@ -31,8 +31,8 @@ use crate::tensor::{Tensor, evaluate};
 pub struct Ema {
     /// How much of the average is kept in a step, at least 0 and below 1.
     pub decay: f64,
-    /// Whether the decay of step n is at most (1 + n) / (10 + n), n steps having been averaged before, so that the first averages follow the weights closely (as
-    /// TensorFlow's `ExponentialMovingAverage` with `num_updates`).
+    /// Whether the decay is at most (1 + n) / (10 + n) after n averaged steps, so that the first averages follow the weights
+    /// closely (as TensorFlow's `ExponentialMovingAverage` with `num_updates`).
     pub warmup: bool,
 }
 

@@ -3,9 +3,9 @@
 use crate::kernels::{dawdle_both_ways, late};
 use crate::{alone, train};
 use meshwork::tensor::ones;
-use meshwork::{DType, Device, Tensor};
+use meshwork::{DType, Device, Link, Tensor, link, set_link};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PLANS: [&str; 5] =
     ["data=4", "data=4,zero=3", "data=2,tensor=2,zero=1", "tensor=4", "data=2,tensor=2,zero=3,accumulate=2"];
@@ -66,5 +66,31 @@ fn trainings_share_devices() {
                 scope.spawn(move || assert!(&train(dawdle_both_ways, Some((plan, devices)), 6) == expected, "{plan}"));
             }
         });
+    });
+}
+
+/// A copy over a link cannot be done before the link's time is over; how much later it is does not matter.
+#[test]
+fn a_slow_link_takes_its_time_and_changes_no_bit() {
+    alone(4, |devices| {
+        let expected = train(|x| x.clone(), None, 4);
+        let before = link().unwrap();
+        let slow = Link { bytes_per_second: 20e6, latency: Duration::from_micros(300) };
+        set_link(Some(slow)).unwrap();
+        assert!(set_link(Some(Link { bytes_per_second: 0.0, ..slow })).is_err());
+        assert_eq!(link().unwrap(), Some(slow), "what is refused changes nothing");
+
+        let numbers: Vec<f32> = (0..100_000).map(|i| i as f32).collect();
+        let here = Tensor::from_slice(&numbers, &[numbers.len()]).to(&devices[0]);
+        here.eval();
+        meshwork::synchronize();
+        let start = Instant::now();
+        assert_eq!(here.to(&devices[1]).to_vec::<f32>(), numbers);
+        assert!(start.elapsed() >= slow.time(4 * numbers.len()));
+
+        for plan in PLANS {
+            assert!(train(|x| x.clone(), Some((plan, &devices)), 4) == expected, "{plan} over a slow link");
+        }
+        set_link(before).unwrap();
     });
 }

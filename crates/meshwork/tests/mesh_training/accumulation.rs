@@ -1,7 +1,7 @@
 //! Gradients accumulated by hand: several backward passes, then one step.
 
 use crate::models::{Subject, batches, lenet, mlp, small};
-use crate::run::{State, alone, same, some, spread, state};
+use crate::run::{State, check, placed, some, spread, state};
 use meshwork::mesh::Plan;
 use meshwork::prelude::*;
 
@@ -15,11 +15,8 @@ fn train(subject: fn() -> Subject, plan: Option<(&Plan, usize)>) -> State {
     let mut optimizer = optim::AdamW::new(model, optim::AdamWOptions { lr: 0.01, ..Default::default() });
     for _ in 0..4 {
         let mut gradients = Gradients::default();
-        for (x, y) in &batches {
-            let (x, y) = match &mesh {
-                Some(mesh) => (x.batch_on(mesh), y.batch_on(mesh)),
-                None => (x.clone(), y.clone()),
-            };
+        for batch in &batches {
+            let (x, y) = placed(batch, &mesh);
             gradients.accumulate(model.gradients(&(model.forward(&x).cross_entropy(&y) / 3.0)));
         }
         optimizer.step(gradients);
@@ -29,16 +26,7 @@ fn train(subject: fn() -> Subject, plan: Option<(&Plan, usize)>) -> State {
 
 #[test]
 fn gradients_of_microbatches_add_up_as_on_one_device() {
-    let _only = alone();
     for subject in [mlp, lenet, small] {
-        meshwork::set_cpu_devices(1).unwrap();
-        meshwork::set_num_threads(1).unwrap();
-        let expected = train(subject, None);
-        meshwork::set_cpu_devices(8).unwrap();
-        for layout in some() {
-            let plan = Plan { places: subject().places, ..layout.plan.clone() };
-            let got = train(subject, Some((&plan, layout.devices())));
-            same(&got, &expected, &format!("{} with {plan}", subject().name));
-        }
+        check(subject, &some(), |plan| train(subject, plan));
     }
 }

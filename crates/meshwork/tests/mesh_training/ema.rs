@@ -1,7 +1,7 @@
 //! Averaged weights on meshes: equal bits, and split as the optimizer's state.
 
 use crate::models::{Subject, batches, gpt, small};
-use crate::run::{State, alone, same, some, spread, state};
+use crate::run::{State, check, placed, some, spread, state};
 use meshwork::mesh::{Plan, Zero};
 use meshwork::optim::{Ema, with_averaged};
 use meshwork::prelude::*;
@@ -17,11 +17,7 @@ fn train(subject: fn() -> Subject, plan: Option<(&Plan, usize)>) -> State {
     let before = bytes(&optimizer);
     optimizer.average(Ema { decay: 0.7, warmup: true });
     for step in 0..4 {
-        let (x, y) = &batches[step % batches.len()];
-        let (x, y) = match &mesh {
-            Some(mesh) => (x.batch_on(mesh), y.batch_on(mesh)),
-            None => (x.clone(), y.clone()),
-        };
+        let (x, y) = placed(&batches[step % batches.len()], &mesh);
         let loss = meshwork::train::loss(&model.forward(&x), &y);
         optimizer.step(model.gradients(&loss));
     }
@@ -36,16 +32,7 @@ fn train(subject: fn() -> Subject, plan: Option<(&Plan, usize)>) -> State {
 
 #[test]
 fn averages_are_the_same_on_every_mesh() {
-    let _only = alone();
     for subject in [small, gpt] {
-        meshwork::set_cpu_devices(1).unwrap();
-        meshwork::set_num_threads(1).unwrap();
-        let expected = train(subject, None);
-        meshwork::set_cpu_devices(8).unwrap();
-        for layout in some() {
-            let plan = Plan { places: subject().places, ..layout.plan.clone() };
-            let got = train(subject, Some((&plan, layout.devices())));
-            same(&got, &expected, &format!("{} with {plan}", subject().name));
-        }
+        check(subject, &some(), |plan| train(subject, plan));
     }
 }

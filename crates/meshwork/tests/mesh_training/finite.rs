@@ -1,7 +1,7 @@
 //! A step that is not finite, on a mesh: all ranks keep everything as it was before, and healthy steps keep their bits.
 
 use crate::models::{Subject, batches, convolutions, gpt, small};
-use crate::run::{Layout, State, alone, some, spread, state};
+use crate::run::{Layout, State, alone, placed, some, spread, state};
 use meshwork::mesh::Plan;
 use meshwork::optim::{Guard, NonFinite};
 use meshwork::prelude::*;
@@ -25,11 +25,7 @@ fn train(
     let mut guard = Guard::new(model);
     let steps: &[f64] = if guarded { &[1.0, 1.0, 1.0, bad, 1.0] } else { &[1.0; 3] };
     for (step, &factor) in steps.iter().enumerate() {
-        let (x, y) = &batches[step % batches.len()];
-        let (x, y) = match &mesh {
-            Some(mesh) => (x.batch_on(mesh), y.batch_on(mesh)),
-            None => (x.clone(), y.clone()),
-        };
+        let (x, y) = placed(&batches[step % batches.len()], &mesh);
         guard.begin(&optimizer);
         let loss = meshwork::train::loss(&model.forward(&x), &y) * factor;
         let mut gradients = model.gradients(&loss);

@@ -66,11 +66,7 @@ impl Recipe {
         let options = optim::LossScaleOptions { initial: (1u64 << 24) as f64, interval: 3, ..Default::default() };
         let mut scale = optim::LossScale::new(options);
         for step in 0..self.steps {
-            let (x, y) = &batches[step % batches.len()];
-            let (x, y) = match &mesh {
-                Some(mesh) => (x.batch_on(mesh), y.batch_on(mesh)),
-                None => (x.clone(), y.clone()),
-            };
+            let (x, y) = placed(&batches[step % batches.len()], &mesh);
             let loss = autocast(self.precision, || train::loss(&model.forward(&x), &y));
             let mut gradients = match self.precision {
                 Precision::F16 => {
@@ -96,19 +92,33 @@ impl Recipe {
 
     /// Trains on one thread of one device, and then as each of these layouts says: the states must be equal.
     pub fn check(&self, layouts: &[Layout]) {
-        let _only = alone();
-        meshwork::set_cpu_devices(1).unwrap();
-        meshwork::set_num_threads(1).unwrap();
-        let expected = self.train(None);
-        assert!(!expected.is_empty());
-        meshwork::set_cpu_devices(8).unwrap();
-        for layout in layouts {
-            meshwork::set_num_threads(layout.threads).unwrap();
-            let plan = Plan { places: (self.subject)().places, ..layout.plan.clone() };
-            let got = self.train(Some((&plan, layout.devices())));
-            same(&got, &expected, &format!("{} with {plan}, {} threads", (self.subject)().name, layout.threads));
-        }
+        check(self.subject, layouts, |plan| self.train(plan));
     }
+}
+
+/// Trains on one thread of one device, and then as each of these layouts says: the states must be equal.
+pub fn check(subject: fn() -> Subject, layouts: &[Layout], train: impl Fn(Option<(&Plan, usize)>) -> State) {
+    let _only = alone();
+    meshwork::set_cpu_devices(1).unwrap();
+    meshwork::set_num_threads(1).unwrap();
+    let expected = train(None);
+    assert!(!expected.is_empty());
+    meshwork::set_cpu_devices(8).unwrap();
+    for layout in layouts {
+        meshwork::set_num_threads(layout.threads).unwrap();
+        let Subject { name, places, .. } = subject();
+        let plan = Plan { places, ..layout.plan.clone() };
+        same(
+            &train(Some((&plan, layout.devices()))),
+            &expected,
+            &format!("{name} with {plan}, {} threads", layout.threads),
+        );
+    }
+}
+
+/// A batch where the model is.
+pub fn placed((x, y): &(Tensor, Tensor), mesh: &Option<Mesh>) -> (Tensor, Tensor) {
+    mesh.as_ref().map_or_else(|| (x.clone(), y.clone()), |mesh| (x.batch_on(mesh), y.batch_on(mesh)))
 }
 
 /// How a training is spread.

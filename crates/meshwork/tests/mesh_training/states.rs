@@ -1,7 +1,7 @@
 //! State that was saved on one mesh goes on on another.
 
 use crate::models::{Subject, batches, convolutions, lenet, small};
-use crate::run::{alone, same, spread, state};
+use crate::run::{alone, placed, same, spread, state};
 use meshwork::checkpoint::{load_module, load_weights, save_weights};
 use meshwork::mesh::{Mesh, Plan};
 use meshwork::optim::OptimizerState;
@@ -35,11 +35,7 @@ impl Training {
     fn run(&mut self, from: usize) {
         let model = &*self.subject.model;
         for step in from..from + STEPS {
-            let (x, y) = &self.batches[step % self.batches.len()];
-            let (x, y) = match &self.mesh {
-                Some(mesh) => (x.batch_on(mesh), y.batch_on(mesh)),
-                None => (x.clone(), y.clone()),
-            };
+            let (x, y) = placed(&self.batches[step % self.batches.len()], &self.mesh);
             self.optimizer.step(model.gradients(&model.forward(&x).cross_entropy(&y)));
         }
     }

@@ -1,7 +1,7 @@
 //! What programs may do with a model on a mesh besides training it step by step.
 
 use crate::models::{Subject, batches, convolutions, deep, lenet, small};
-use crate::run::{State, alone, same, spread, state};
+use crate::run::{State, alone, placed, same, spread, state};
 use meshwork::mesh::Plan;
 use meshwork::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,8 +37,8 @@ fn a_loss_without_gradients_leaves_no_gathered_parameters() {
             });
             model.init(3);
             let kept = allocated();
-            let loss = |(x, y): &(Tensor, Tensor)| {
-                let (x, y) = mesh.as_ref().map_or((x.clone(), y.clone()), |m| (x.batch_on(m), y.batch_on(m)));
+            let loss = |batch: &(Tensor, Tensor)| {
+                let (x, y) = placed(batch, &mesh);
                 let loss = model.forward(&x).cross_entropy(&y);
                 loss.to_bytes()
             };
@@ -78,8 +78,7 @@ fn two(plans: Option<[&str; 2]>, together: bool) -> State {
     for step in 0..4 {
         let mut all = Vec::new();
         for ((subject, mesh), data) in subjects.iter().zip(&meshes).zip(&data) {
-            let (x, y) = &data[step % 2];
-            let (x, y) = mesh.as_ref().map_or((x.clone(), y.clone()), |m| (x.batch_on(m), y.batch_on(m)));
+            let (x, y) = placed(&data[step % 2], mesh);
             let loss = subject.model.forward(&x).cross_entropy(&y);
             all.push(subject.model.gradients(&loss));
             if !together {
