@@ -161,10 +161,6 @@ pub struct TrainArgs {
     pub threads: Option<u64>,
     #[command(flatten)]
     pub layout: LayoutArgs,
-    /// Blocks whose activations are not kept but computed again for their gradients: a number, all or none; the result does
-    /// not depend on it (gpt, llama) [default: none]
-    #[arg(long, value_name = "BLOCKS", value_parser = recompute, help_heading = "Layout")]
-    pub recompute: Option<usize>,
     /// Compute as few blocks again as a step needs to take no more than SIZE of each device, such as 2GiB
     #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = "Layout")]
     pub memory_limit: Option<usize>,

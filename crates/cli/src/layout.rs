@@ -2,7 +2,8 @@
 
 use crate::devices::Devices;
 use crate::failure::Failure;
-use crate::values::count;
+use crate::train::warn;
+use crate::values::{ModelName, count, name_of, recompute};
 use crate::words::counted;
 use clap::Args;
 use meshwork::graph::canonical::samples_unit;
@@ -30,6 +31,10 @@ pub struct LayoutArgs {
     /// sharded(DIM); may be given several times: the first whose name fits counts
     #[arg(long, value_name = "NAME=AXIS:PLACEMENT")]
     pub place: Vec<Rule>,
+    /// Blocks whose activations are not kept but computed again for their gradients: a number, all or none; the result does
+    /// not depend on it (gpt, llama) [default: none]
+    #[arg(long, value_name = "BLOCKS", value_parser = recompute)]
+    pub recompute: Option<usize>,
 }
 
 /// A plan and the mesh that it is followed on.
@@ -39,6 +44,15 @@ pub struct Layout {
 }
 
 impl LayoutArgs {
+    /// Has blocks of the model computed again; warns where it has none.
+    pub fn set_recompute(&self, model: &dyn Layer, name: ModelName) {
+        let Some(blocks) = self.recompute else { return };
+        model.set_recompute(blocks);
+        if model.recomputable() == 0 {
+            warn([format!("--recompute has no effect with the model {}", name_of(name))]);
+        }
+    }
+
     /// Makes the devices, with so many threads each. What other devices had goes away.
     pub fn set_devices(&self, threads: Option<u64>) -> Result<(), Failure> {
         let needed = self.parallel.as_ref().map_or(1, Plan::devices);

@@ -36,7 +36,7 @@ pub fn run(flags: Box<TrainArgs>, argv: &[String]) -> Result<ExitCode, Failure> 
         return Err(Failure::mistake("--init and --resume exclude each other: a resumed run has its weights already"));
     }
 
-    if given.recompute.is_some() && given.memory_limit.is_some() {
+    if given.layout.recompute.is_some() && given.memory_limit.is_some() {
         return Err(Failure::mistake(
             "--recompute and --memory-limit exclude each other: the limit chooses the blocks",
         ));
@@ -198,7 +198,7 @@ impl Run {
 
     /// How many blocks are computed again.
     fn recompute(&self, length: Length) -> Result<usize, Failure> {
-        let Some(limit) = self.given.memory_limit else { return Ok(self.given.recompute.unwrap_or(0)) };
+        let Some(limit) = self.given.memory_limit else { return Ok(self.given.layout.recompute.unwrap_or(0)) };
         let samples = self.samples.pair.train.len() as u64;
         let metrics = !self.metrics_targets().is_empty();
         let mut refused = None;

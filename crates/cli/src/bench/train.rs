@@ -41,6 +41,7 @@ impl Training {
         let batch = usize::try_from(args.batch).unwrap_or(usize::MAX);
         let model = built_in.build();
         model.init(0);
+        args.layout.set_recompute(&*model, args.model);
         layout.map_or(Ok(()), |layout| layout.spread(&*model))?;
         let optimizer = recipe::optimizer(&settings, &*model);
         let (dtype, sample) = built_in.input();

@@ -36,6 +36,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
 
     let model = built_in.build();
     model.init(0);
+    args.layout.set_recompute(&*model, args.model);
     if let Some(layout) = &layout {
         layout.spread(&*model)?;
         warn(layout.without_effect(&*model, args.batch, built_in.transformer().is_some()));

@@ -10,7 +10,8 @@ const PURPOSE: Purpose =
     Purpose { flag: "--metrics", what: "a table of the metrics of a run", advice: "name another file" };
 
 const COLUMNS: &str = "step,epoch,loss,lr,gradient_norm,samples,seconds,samples_per_second,tokens_per_second,tflops,mfu,\
-                       peak_memory,train_loss,validation_loss,validation_accuracy";
+                       peak_memory,train_loss,validation_loss,validation_accuracy,ema_validation_loss,\
+                       ema_validation_accuracy";
 
 /// An open table.
 pub struct Csv(LineFile);
@@ -52,14 +53,15 @@ impl Sink for Csv {
         let (loss, norm, tokens) = (cell(line.loss), cell(line.gradient_norm), cell(line.tokens_per_second));
         self.0.write(&format!(
             "{step},{epoch},{loss},{lr},{norm},{samples},{seconds},{samples_per_second},{tokens},{tflops},{mfu},\
-             {peak_memory},,,\n"
+             {peak_memory},,,,,\n"
         ))
     }
 
     fn validation(&mut self, line: &ValidationLine) -> Result<(), Failure> {
-        let &ValidationLine { step, epoch, train_loss, validation_loss, validation_accuracy } = line;
-        let (epoch, train, validation) = (cell(epoch), cell(train_loss), cell(validation_loss));
-        self.0.write(&format!("{step},{epoch},,,,,,,,,,,{train},{validation},{validation_accuracy}\n"))
+        let &ValidationLine { step, validation_accuracy: accuracy, .. } = line;
+        let (epoch, train, loss) = (cell(line.epoch), cell(line.train_loss), cell(line.validation_loss));
+        let (ema_loss, ema_accuracy) = (cell(line.ema_validation_loss), cell(line.ema_validation_accuracy));
+        self.0.write(&format!("{step},{epoch},,,,,,,,,,,{train},{loss},{accuracy},{ema_loss},{ema_accuracy}\n"))
     }
 }
 
@@ -69,7 +71,7 @@ mod tests {
 
     #[test]
     fn rows_of_later_steps_are_cut_off() {
-        let row = |step: u64| format!("{step}{}\n", ",".repeat(14));
+        let row = |step: u64| format!("{step}{}\n", ",".repeat(16));
         let text = [format!("{COLUMNS}\n"), row(1), row(1), row(2), "3,".to_string()].concat();
         assert_eq!(kept(&text, 0), Ok(COLUMNS.len() + 1));
         assert_eq!(kept(&text, 1), Ok(COLUMNS.len() + 1 + 2 * row(1).len()));

@@ -109,10 +109,9 @@ impl Metrics {
     /// # Errors
     /// A full disk, say.
     pub fn finish(&mut self, outcome: &Outcome) -> Result<(), Failure> {
-        match outcome.test.filter(|_| self.is_newer) {
-            Some(test) => self.each(|sink| sink.validation(&ValidationLine::at(outcome.step, &test))),
-            None => Ok(()),
-        }
+        let Some(test) = outcome.test.filter(|_| self.is_newer) else { return Ok(()) };
+        let line = ValidationLine::at(outcome.step, &test, outcome.averaged.as_ref());
+        self.each(|sink| sink.validation(&line))
     }
 
     fn each(&mut self, write: impl Fn(&mut dyn Sink) -> Result<(), Failure>) -> Result<(), Failure> {

@@ -101,6 +101,12 @@ pub struct ValidationLine {
     pub validation_loss: Option<f64>,
     /// Part of the test set that is classified correctly.
     pub validation_accuracy: f64,
+    /// Mean loss with averaged weights; none also if it is not finite.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ema_validation_loss: Option<f64>,
+    /// Part that is classified correctly with averaged weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ema_validation_accuracy: Option<f64>,
 }
 
 /// What samples and operations are measured by.
@@ -139,20 +145,26 @@ impl Scale {
 impl ValidationLine {
     /// An epoch is done.
     pub fn of_epoch(done: &EpochDone) -> ValidationLine {
-        let train_loss = Some(done.train_loss).filter(|loss| loss.is_finite());
-        ValidationLine { epoch: Some(done.epoch), train_loss, ..ValidationLine::at(done.step, &done.test) }
+        let line = ValidationLine::at(done.step, &done.test, done.averaged.as_ref());
+        ValidationLine { epoch: Some(done.epoch), train_loss: finite(done.train_loss), ..line }
     }
 
-    /// After so many steps.
-    pub fn at(step: u64, test: &Evaluation) -> ValidationLine {
+    /// After so many steps, with the weights themselves and, if there are any, with the averaged ones.
+    pub fn at(step: u64, test: &Evaluation, averaged: Option<&Evaluation>) -> ValidationLine {
         ValidationLine {
             step,
             epoch: None,
             train_loss: None,
-            validation_loss: Some(test.loss).filter(|loss| loss.is_finite()),
+            validation_loss: finite(test.loss),
             validation_accuracy: test.accuracy,
+            ema_validation_loss: averaged.and_then(|averaged| finite(averaged.loss)),
+            ema_validation_accuracy: averaged.map(|averaged| averaged.accuracy),
         }
     }
+}
+
+fn finite(loss: f64) -> Option<f64> {
+    Some(loss).filter(|loss| loss.is_finite())
 }
 
 /// Six digits, which is more than a measurement knows.

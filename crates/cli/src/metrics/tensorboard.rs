@@ -87,6 +87,8 @@ impl Sink for TensorBoard {
             ("loss/epoch", line.train_loss),
             ("loss/validation", line.validation_loss),
             ("accuracy/validation", Some(line.validation_accuracy)),
+            ("loss/validation_ema", line.ema_validation_loss),
+            ("accuracy/validation_ema", line.ema_validation_accuracy),
         ];
         self.scalars(line.step, &values)
     }

@@ -3,7 +3,7 @@
 use super::plot::{Plot, Series, number};
 use super::run::Recorded;
 use super::{tables, timeline};
-use crate::metrics::StepLine;
+use crate::metrics::{StepLine, ValidationLine};
 use crate::progress::thousands;
 use crate::timeline::spans::Timeline;
 use crate::top;
@@ -95,12 +95,17 @@ fn plots(recorded: &Recorded) -> Vec<Plot> {
         recorded.steps.iter().filter_map(|line| Some((line.step as f64, value(line)?))).collect()
     };
     let one = |name, points| vec![Series { name, points }];
-    let validation =
-        recorded.validations.iter().filter_map(|line| Some((line.step as f64, line.validation_loss?))).collect();
-    let loss = vec![
+    let validations = |loss: fn(&ValidationLine) -> Option<f64>| -> Vec<(f64, f64)> {
+        recorded.validations.iter().filter_map(|line| Some((line.step as f64, loss(line)?))).collect()
+    };
+    let mut loss = vec![
         Series { name: "training", points: of(|line| line.loss.map(f64::from)) },
-        Series { name: "validation", points: validation },
+        Series { name: "validation", points: validations(|line| line.validation_loss) },
     ];
+    let averaged = validations(|line| line.ema_validation_loss);
+    if !averaged.is_empty() {
+        loss.push(Series { name: "validation, averaged weights", points: averaged });
+    }
     let speed = match of(|line| line.tokens_per_second) {
         tokens if tokens.is_empty() => ("samples/s", of(|line| Some(line.samples_per_second))),
         tokens => ("tokens/s", tokens),

@@ -74,18 +74,31 @@ pub fn plan(runs: &[RunLine], run: &Run) -> String {
 /// What came out whenever the test set was gone through.
 pub fn validations(recorded: &Recorded) -> String {
     let skipped = recorded.validations.len().saturating_sub(LISTED);
+    let loss = |loss: Option<f64>| loss.map_or_else(|| "not finite".to_string(), number);
+    let percent = |part: f64| format!("{:.2} %", 100.0 * part);
+    let is_averaged = recorded.validations.iter().any(|line| line.ema_validation_accuracy.is_some());
     let rows = recorded.validations[skipped..].iter().map(|line| {
-        vec![
+        let mut cells = vec![
             thousands(line.step as f64),
             line.epoch.map(|epoch| epoch.to_string()).unwrap_or_default(),
             line.train_loss.map(number).unwrap_or_default(),
-            line.validation_loss.map_or_else(|| "not finite".to_string(), number),
-            format!("{:.2} %", 100.0 * line.validation_accuracy),
-        ]
+            loss(line.validation_loss),
+            percent(line.validation_accuracy),
+        ];
+        if is_averaged {
+            let averaged =
+                line.ema_validation_accuracy.map(|accuracy| [loss(line.ema_validation_loss), percent(accuracy)]);
+            cells.extend(averaged.unwrap_or_default());
+        }
+        cells
     });
+    let mut head = vec!["after step", "epoch", "training loss", "validation loss", "accuracy"];
+    if is_averaged {
+        head.extend(["validation loss, averaged weights", "accuracy, averaged weights"]);
+    }
     let mut out = String::new();
     if skipped > 0 {
         let _ = writeln!(out, "<p>The last {LISTED} of {}.</p>", skipped + LISTED);
     }
-    out + &table(&["after step", "epoch", "training loss", "validation loss", "accuracy"], rows)
+    out + &table(&head, rows)
 }

@@ -152,6 +152,31 @@ fn blocks_that_are_computed_again_change_no_bit_and_a_memory_limit_chooses_them(
 }
 
 #[test]
+fn explain_and_bench_compute_blocks_again() {
+    let place = Place::new();
+    let sizes = "--layers 6 --width 32 --heads 2 --context 32 --vocabulary 40 --batch 8";
+    let arena = |flags: &str| {
+        let text = place.ok(&format!("explain gpt {sizes} {flags}")).stdout;
+        let (_, arena) = text.split_once(", arena ").unwrap_or_else(|| panic!("{text}"));
+        arena.split_once(" MiB").and_then(|(size, _)| size.parse::<f64>().ok()).unwrap_or_else(|| panic!("{text}"))
+    };
+    let [kept, half, all] = ["--recompute none", "--recompute 3", "--recompute all"].map(arena);
+    assert_eq!(kept, arena(""));
+    assert!(all < half && half < kept && all < 0.5 * kept, "{kept} {half} {all} MiB");
+    let peak = |flags: &str| {
+        let text = place.ok(&format!("bench train gpt {sizes} --steps 3 --json {flags}")).stdout;
+        let found: Value = serde_json::from_str(&text).unwrap();
+        found["peak_bytes"].as_u64().unwrap()
+    };
+    let [kept, all] = ["", "--recompute all"].map(peak);
+    assert!(all < kept * 6 / 10, "{kept} {all} bytes");
+    for command in ["explain mlp", "bench train mlp --steps 1 --batch 2"] {
+        let warned = place.ok(&format!("{command} --recompute all")).stderr;
+        assert!(warned.contains("warning: --recompute has no effect with the model mlp"), "{warned}");
+    }
+}
+
+#[test]
 fn averaged_weights_write_and_are_exported() {
     let place = with_text();
     place.ok(&format!("train gpt {SMALL} --steps 30 --ema 0.99 --save run"));

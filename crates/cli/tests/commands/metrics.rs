@@ -5,9 +5,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// An epoch of 1438 digits is 5 batches.
-const RUN: &str = "train mlp --steps 8 --batch 300";
+const RUN: &str = "train mlp --steps 8 --batch 300 --ema 0.5";
 
-const COLUMNS: [&str; 15] = [
+const COLUMNS: [&str; 17] = [
     "step",
     "epoch",
     "loss",
@@ -23,6 +23,8 @@ const COLUMNS: [&str; 15] = [
     "train_loss",
     "validation_loss",
     "validation_accuracy",
+    "ema_validation_loss",
+    "ema_validation_accuracy",
 ];
 
 fn lines(text: &str) -> Vec<Value> {
@@ -171,6 +173,13 @@ fn metrics_are_written_in_three_formats_and_change_no_bit() {
         assert!(line.get("tokens_per_second").is_none());
     }
 
+    // Averaged weights are other weights.
+    for line in lines.iter().filter(|line| line.get("validation_loss").is_some()) {
+        let number = |key: &str| line[key].as_f64().unwrap_or_else(|| panic!("{key} of {line}"));
+        assert!(number("ema_validation_loss") != number("validation_loss"), "{line}");
+        assert!((0.0..=1.0).contains(&number("ema_validation_accuracy")), "{line}");
+    }
+
     let table = place.text("m.csv");
     let mut rows = table.lines().map(|row| row.split(',').collect::<Vec<_>>());
     assert_eq!(rows.next().unwrap(), COLUMNS);
@@ -199,6 +208,8 @@ fn metrics_are_written_in_three_formats_and_change_no_bit() {
         ("loss/epoch", "train_loss", 1.0),
         ("loss/validation", "validation_loss", 1.0),
         ("accuracy/validation", "validation_accuracy", 1.0),
+        ("loss/validation_ema", "ema_validation_loss", 1.0),
+        ("accuracy/validation_ema", "ema_validation_accuracy", 1.0),
     ];
     let mut expected = BTreeMap::new();
     for line in &lines[1..] {

@@ -61,6 +61,7 @@ fn a_page_about_an_image_model_with_its_timeline() {
 
     let ran = place.ok("report m.jsonl");
     assert!(ran.stdout.ends_with("written to m.html\n"), "{}", ran.stdout);
+    assert!(!page.contains("averaged"));
     assert!(!place.text("m.html").contains("Timeline"));
 }
 
@@ -70,7 +71,7 @@ fn a_page_about_a_language_model_on_a_mesh() {
     place.write("a <b>.txt", "the tree of sums is the same everywhere. ".repeat(60));
     place.write(
         "run.toml",
-        "data = \"a <b>.txt\"\nlayers = 1\nwidth = 16\nheads = 2\ncontext = 16\nbatch = 8\nsteps = 6\nsave = \"run\"\n",
+        "data = \"a <b>.txt\"\nlayers = 1\nwidth = 16\nheads = 2\ncontext = 16\nbatch = 8\nsteps = 6\nema = 0.5\nsave = \"run\"\n",
     );
     place.ok("train gpt --config run.toml --parallel data=2,zero=1 --save-every 3");
     place.ok("train --resume run/step-3 --steps 6");
@@ -86,7 +87,8 @@ fn a_page_about_a_language_model_on_a_mesh() {
             "a &lt;b&gt;.txt",
             "<tr><th>resumed after step 3</th><td>one device; ",
             "<tr><th>layers</th><td>1</td></tr>",
-            "<span class=\"key k1\">validation</span>",
+            "<span class=\"key k1\">validation</span><span class=\"key k2\">validation, averaged weights</span>",
+            "<th class=\"number\">accuracy, averaged weights</th>",
         ],
     );
     assert!(!page.contains("<b>.txt"));

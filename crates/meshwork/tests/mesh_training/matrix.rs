@@ -1,6 +1,7 @@
 //! The built-in models and a small one with everything: all ways to spread them.
 
 use crate::models::{convolutions, gpt, lenet, llama, mlp, small};
+use crate::recompute::recomputed;
 use crate::run::{Layout, Recipe, some};
 use meshwork::mesh::{Plan, Zero};
 use meshwork::tensor::Precision;
@@ -78,6 +79,16 @@ fn a_small_llama_is_the_same_on_every_mesh() {
 }
 
 #[test]
+fn blocks_that_are_computed_again_are_the_same_on_every_mesh() {
+    // Each against one device that keeps everything.
+    let recipe = |subject| Recipe { again: Some(recomputed), ..Recipe::new(subject, 3) };
+    recipe(gpt).check(&text_part());
+    recipe(llama).check(&part());
+    recipe(gpt).with_precision(Precision::BF16).check(&part());
+    recipe(llama).with_precision(Precision::BF16).check(&text_part());
+}
+
+#[test]
 fn a_small_gpt_in_bf16_is_the_same_on_every_mesh() {
     Recipe::new(gpt, 5).with_precision(Precision::BF16).check(&part());
 }
@@ -150,6 +161,18 @@ mod whole_matrix {
         for precision in [Precision::BF16, Precision::F16] {
             Recipe::new(gpt, 12).with_precision(precision).check(&layouts());
             Recipe::new(llama, 12).with_precision(precision).check(&layouts());
+        }
+    }
+
+    #[test]
+    #[ignore = "takes minutes"]
+    fn blocks_that_are_computed_again_are_the_same_on_every_mesh() {
+        for (subject, precision) in
+            [(gpt as fn() -> _, Precision::F32), (llama, Precision::F32), (gpt, Precision::BF16)]
+        {
+            let recipe = Recipe { again: Some(recomputed), ..Recipe::new(subject, 4) }.with_precision(precision);
+            recipe.check(&layouts());
+            recipe.check(&text_layouts());
         }
     }
 
