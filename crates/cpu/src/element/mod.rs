@@ -384,8 +384,8 @@ impl<'a> Plan<'a> {
                 Code::Element(Element::Cast(to)) => ops::cast(from, to, &tile),
                 Code::Reduce(op, block) => rows::reduce(op, block, result, &rows),
                 Code::Spread => rows::spread(result, &rows),
-                Code::Gather(dim) => rows::gather(dim, result, dtype(1), &rows),
-                Code::Scatter(dim) => rows::scatter(dim, result, dtype(0), &rows),
+                Code::Gather(dim, part_of) => rows::gather((dim, part_of), result, dtype(1), &rows),
+                Code::Scatter(dim, part_of) => rows::scatter((dim, part_of), result, dtype(0), &rows),
                 Code::Const(_) => unreachable!("constants are fixed"),
             }
             if self.rounded[index] {
@@ -472,7 +472,7 @@ fn is_exact(op: Code) -> bool {
                 | Element::Binary(BinaryOp::Max | BinaryOp::Min)
         ) | Code::Reduce(ReduceOp::Max | ReduceOp::Min, _)
             | Code::Spread
-            | Code::Gather(_)
-            | Code::Scatter(_)
+            | Code::Gather(..)
+            | Code::Scatter(..)
     )
 }

@@ -2,12 +2,12 @@
 
 use super::ops::Held;
 use crate::Level;
-use crate::index;
+use crate::index::Place;
 use crate::multiversion;
 use crate::reduce::{Accumulate, Max, Min, Monoid, Prod, Sum};
 use meshwork_graph::DType;
 use meshwork_graph::canonical::{LANES, lane_tree};
-use meshwork_graph::ops::{MAX_COLUMNS, ReduceOp};
+use meshwork_graph::ops::{MAX_COLUMNS, PartOf, ReduceOp};
 use std::sync::OnceLock;
 
 /// Rows of up to so many columns are combined side by side, a group of rows at a time.
@@ -95,16 +95,16 @@ pub unsafe fn spread(held: Held, rows: &Rows) {
     });
 }
 
-/// Takes the element of each row that its index names.
+/// Takes the element of each row that its index names; where the columns are a part without it, what changes no sum.
 ///
 /// # Safety
 /// The arguments must hold all elements and an index for each row, and there must be room for a value for each row.
-pub unsafe fn gather(dim: usize, held: Held, index: DType, rows: &Rows) {
+pub unsafe fn gather((dim, part_of): (usize, Option<PartOf>), held: Held, index: DType, rows: &Rows) {
     // SAFETY: the caller's promise.
     by_held!(held, T => unsafe {
         let (x, out) = (rows.arg::<T>(0, rows.elements()), rows.out::<T>(rows.rows));
         for (i, (row, y)) in x.chunks_exact(rows.columns).zip(out).enumerate() {
-            *y = row[rows.column(1, index, i, dim)];
+            *y = rows.column(1, index, i, dim, part_of).map_or(T::NOTHING, |column| row[column]);
         }
     });
 }
@@ -113,23 +113,32 @@ pub unsafe fn gather(dim: usize, held: Held, index: DType, rows: &Rows) {
 ///
 /// # Safety
 /// The arguments must hold an index and a value for each row, and there must be room for all elements.
-pub unsafe fn scatter(dim: usize, held: Held, index: DType, rows: &Rows) {
+pub unsafe fn scatter((dim, part_of): (usize, Option<PartOf>), held: Held, index: DType, rows: &Rows) {
     // SAFETY: the caller's promise.
     by_held!(held, T => unsafe {
         let (values, out) = (rows.arg::<T>(1, rows.rows), rows.out::<T>(rows.elements()));
         out.fill(T::ZERO);
         for (i, (row, &value)) in out.chunks_exact_mut(rows.columns).zip(values).enumerate() {
-            row[rows.column(0, index, i, dim)] = T::ZERO.add(value);
+            if let Some(column) = rows.column(0, index, i, dim, part_of) {
+                row[column] = T::ZERO.add(value);
+            }
         }
     });
 }
 
 impl Rows<'_> {
-    /// The column that an index names, any one where it is out of range.
+    /// The column that an index names, if it is here.
     ///
     /// # Safety
     /// The argument must hold an index of this dtype for each row.
-    unsafe fn column(&self, arg: usize, index: DType, row: usize, dim: usize) -> usize {
+    unsafe fn column(
+        &self,
+        arg: usize,
+        index: DType,
+        row: usize,
+        dim: usize,
+        part_of: Option<PartOf>,
+    ) -> Option<usize> {
         // SAFETY: the caller's promise.
         let column: i64 = unsafe {
             match index {
@@ -137,11 +146,11 @@ impl Rows<'_> {
                 _ => self.arg::<i64>(arg, self.rows)[row],
             }
         };
-        if index::is_within(column, self.columns) {
-            return column as usize;
-        }
-        self.refused.get_or_init(|| index::out_of_range(column, dim, self.columns));
-        0
+        let place = Place::new(part_of, self.columns);
+        place.find(column).unwrap_or_else(|()| {
+            self.refused.get_or_init(|| place.refusal(column, dim));
+            None
+        })
     }
 }
 

@@ -8,6 +8,8 @@ use half::{bf16, f16};
 pub trait Accumulate: Copy + Send + Sync + 'static {
     /// The start of sums.
     const ZERO: Self;
+    /// What changes no sum, not even one of −0.
+    const NOTHING: Self;
     /// The start of products.
     const ONE: Self;
     /// Smaller than everything.
@@ -28,6 +30,7 @@ macro_rules! accumulate_float {
     ($t:ident, $extremum:ident) => {
         impl Accumulate for $t {
             const ZERO: $t = 0.0;
+            const NOTHING: $t = -0.0;
             const ONE: $t = 1.0;
             const LOWEST: $t = $t::NEG_INFINITY;
             const HIGHEST: $t = $t::INFINITY;
@@ -55,6 +58,7 @@ macro_rules! accumulate_int {
     ($t:ident) => {
         impl Accumulate for $t {
             const ZERO: $t = 0;
+            const NOTHING: $t = 0;
             const ONE: $t = 1;
             const LOWEST: $t = $t::MIN;
             const HIGHEST: $t = $t::MAX;
