@@ -286,8 +286,9 @@ impl Axis<'_> {
             };
         }
         let onward = wishes[id.index()].map_or(0, |wish| self.way_between(id, candidate.output, wish));
-        // What is added at indices comes to few places of a result that may be much larger: the bytes alone decide.
-        if let (Op::IndexAdd(_), Some(Some(_))) = (&node.op, wishes[id.index()].map(Placement::cut)) {
+        // A result that may be much larger than the operands, and that shall be cut: the bytes alone decide.
+        let is_wide = matches!(node.op, Op::Expand(_) | Op::IndexAdd(_));
+        if is_wide && wishes[id.index()].is_some_and(|wish| wish.cut().is_some()) {
             return (false, bytes + onward);
         }
         // A value from elsewhere, and a gathered one, comes in any case.
