@@ -265,11 +265,12 @@ impl Axis<'_> {
     }
 
     /// First by whether operands must move, then by the bytes that move. A part that is needed as it is wished for is free: its
-    /// way there was in its own price, and others may need it so, too.
+    /// way there was in its own price, if it was not given, and others may need it so, too.
     fn price(&self, id: NodeId, candidate: &Candidate, wishes: &[Option<Placement>]) -> (bool, usize) {
         let node = self.graph.node(id);
         let is_paid = |from: Placement, i: usize, x: NodeId| {
-            is_pointwise(node) && from.cut().is_some() && wishes[x.index()] == Some(candidate.operands[i])
+            let has_price = self.given(x).is_none();
+            is_pointwise(node) && has_price && from.cut().is_some() && wishes[x.index()] == Some(candidate.operands[i])
         };
         let mut bytes = 0;
         for (i, x) in read(node).iter().enumerate() {
