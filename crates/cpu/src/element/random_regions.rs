@@ -270,6 +270,20 @@ fn rows_are_combined_and_spread_as_alone() {
 }
 
 #[test]
+fn rows_that_are_wider_than_a_tile_are_combined_and_spread_as_alone() {
+    for seed in 0..30 {
+        let spaces: [(&[usize], usize); 5] =
+            [(&[3, 1025], 1), (&[7, 2048], 1), (&[2, 2, 3333], 2), (&[2, 9001], 1), (&[4500], 0)];
+        for (shape, row_dims) in spaces {
+            check::<f32>(seed, shape, row_dims);
+        }
+        check::<half::bf16>(seed, &[3, 5000], 1);
+        check::<half::f16>(seed, &[2, 1500], 1);
+        check::<f64>(seed, &[3, 2050], 1);
+    }
+}
+
+#[test]
 fn several_results_replace_their_operands() {
     // a + b and a · b in the memory of a and b.
     let shape = Shape::new(&[70, 333]);

@@ -24,6 +24,10 @@ pub trait Accumulate: Copy + Send + Sync + 'static {
     fn larger(self, other: Self) -> Self;
     /// The smaller one, or NaN.
     fn smaller(self, other: Self) -> Self;
+    /// Its bits.
+    fn word(self) -> u64;
+    /// The number of these bits.
+    fn of_word(word: u64) -> Self;
 }
 
 macro_rules! accumulate_float {
@@ -49,6 +53,14 @@ macro_rules! accumulate_float {
             #[inline(always)]
             fn smaller(self, other: $t) -> $t {
                 $extremum::<false>(self, other)
+            }
+            #[inline(always)]
+            fn word(self) -> u64 {
+                self.to_bits().into()
+            }
+            #[inline(always)]
+            fn of_word(word: u64) -> $t {
+                $t::from_bits(word as _)
             }
         }
     };
@@ -77,6 +89,14 @@ macro_rules! accumulate_int {
             #[inline(always)]
             fn smaller(self, other: $t) -> $t {
                 self.min(other)
+            }
+            #[inline(always)]
+            fn word(self) -> u64 {
+                self as u64
+            }
+            #[inline(always)]
+            fn of_word(word: u64) -> $t {
+                word as $t
             }
         }
     };
