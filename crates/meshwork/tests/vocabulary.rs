@@ -136,13 +136,35 @@ fn a_cross_entropy_moves_a_few_numbers_for_each_token_and_the_gradient_of_the_fe
     }
 }
 
+#[test]
+fn a_cross_entropy_over_many_classes_is_two_passes_over_memory() {
+    let _alone = alone();
+    manual_seed(3);
+    let (samples, classes) = (80, 5000);
+    let logits = randn(&[samples, classes]);
+    let target = Tensor::from_slice(&(0..samples as i64).collect::<Vec<_>>(), &[samples]);
+    meshwork::synchronize();
+    let logits = logits.variable();
+    let loss = logits.cross_entropy(&target);
+    meshwork::tensor::grad(&loss, &[&logits])[0].eval();
+    let plan = last_plan().expect("a plan");
+    let [program] = plan.programs().collect::<Vec<_>>()[..] else { panic!("one program") };
+    let is_large = |shape: &graph::Shape| shape.numel() == samples * classes;
+    let reads: Vec<usize> =
+        program.steps.iter().map(|step| step.inputs.iter().filter(|view| is_large(&view.ty.shape)).count()).collect();
+    // The logits; then their exponentials, from which the gradient comes.
+    assert_eq!(reads.iter().sum::<usize>(), 2, "{program}");
+    assert!(program.memory.arena < samples * classes * 4 * 11 / 10, "{program}");
+}
+
 /// Every kind of cross entropy, with its gradients, over logits that are cut by classes in all ways.
 #[test]
 fn every_cross_entropy_of_cut_logits_has_the_bits_of_one_device() {
     let _alone = alone();
     manual_seed(2);
     for classes in [65, 257, 1500, 5000] {
-        let samples = 7;
+        // Enough rows that wide ones are one kernel where they are whole.
+        let samples = 70;
         let logits = randn(&[samples, classes]) * 4.0;
         let weight = meshwork::tensor::rand(&[classes]);
         let target: Vec<i64> = (0..samples).map(|i| if i == 3 { -100 } else { (i * 911 % classes) as i64 }).collect();

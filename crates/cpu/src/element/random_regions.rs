@@ -283,6 +283,40 @@ fn rows_that_are_wider_than_a_tile_are_combined_and_spread_as_alone() {
     }
 }
 
+/// softmax(x) in the memory of x.
+#[test]
+fn a_wide_row_is_overwritten_when_it_is_read_no_more() {
+    let shape = Shape::new(&[5, 3000]);
+    let layout = Layout::contiguous(&shape);
+    let dtype = DType::F32;
+    let space = Space { shape: shape.clone(), row_dims: 1 };
+    let instr = |op: Code, args: [u16; 2], of_rows| Instr { op, args: [args[0], args[1], 0], of_rows, dtype };
+    let binary = |op| Code::Element(Element::Binary(op));
+    let code = vec![
+        instr(Code::Reduce(ReduceOp::Max, 512), [0, 0], true),
+        instr(Code::Spread, [1, 0], false),
+        instr(binary(BinaryOp::Sub), [0, 2], false),
+        instr(Code::Element(Element::Unary(UnaryOp::Exp)), [3, 0], false),
+        instr(Code::Reduce(ReduceOp::Sum, 512), [4, 0], true),
+        instr(Code::Spread, [5, 0], false),
+        instr(binary(BinaryOp::Div), [4, 6], false),
+    ];
+    let inputs = vec![Source { dtype, of_rows: false }];
+    let fused = Fused { space, inputs, code, outputs: SmallVec::from_slice(&[7]) };
+    let x = samples::<f32>(3, shape.numel());
+    each_context(|context| {
+        let want = one_by_one(&fused, &[Operand::of(&x, &layout)], context);
+        let mut a = x.clone();
+        let at = a.as_mut_ptr();
+        // SAFETY: the operand is dense at the address of the output.
+        unsafe {
+            let input = Operand::new(at.cast_const().cast(), dtype, &layout);
+            run(&fused, &[input], &[Output::new(at.cast(), dtype, &shape)], context);
+        }
+        assert_eq!(bits(&a), want[0]);
+    });
+}
+
 #[test]
 fn several_results_replace_their_operands() {
     // a + b and a · b in the memory of a and b.

@@ -10,7 +10,7 @@ use crate::rule::{Kind, SplitRule};
 use crate::shape::{Shape, Type};
 use smallvec::SmallVec;
 
-/// Most columns of a region that combines the elements of a row: a row must fit into a tile.
+/// Columns of a tile. Rows with more are taken tile by tile, in several passes.
 pub const MAX_COLUMNS: usize = 1024;
 
 /// What an instruction of a fused region computes. Operands and results have one value for each element, or one for
