@@ -143,8 +143,8 @@ fn a_cross_entropy_over_many_classes_is_two_passes_over_memory() {
     let (samples, classes) = (80, 5000);
     let logits = randn(&[samples, classes]);
     let target = Tensor::from_slice(&(0..samples as i64).collect::<Vec<_>>(), &[samples]);
-    meshwork::synchronize();
     let logits = logits.variable();
+    meshwork::synchronize();
     let loss = logits.cross_entropy(&target);
     meshwork::tensor::grad(&loss, &[&logits])[0].eval();
     let plan = last_plan().expect("a plan");

@@ -2,6 +2,7 @@
 //! the first cache, then on the next ones. Rows with more elements take [several passes](wide).
 
 mod ops;
+mod place;
 #[cfg(test)]
 mod random_regions;
 mod rows;
@@ -16,7 +17,7 @@ use crate::operand::Shared;
 use crate::walk::{Walk, extent};
 use crate::{Context, Level, Operand, Output, narrow, stream};
 use half::{bf16, f16};
-use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, MAX_COLUMNS, PartOf, ReduceOp, UnaryOp};
+use meshwork_graph::ops::{Code, Element, Fused, PartOf, TILE_COLUMNS};
 use meshwork_graph::{DType, Scalar};
 use ops::{Tile, held};
 use rows::{GROUP, Rows};
@@ -27,7 +28,7 @@ use std::sync::OnceLock;
 use wide::Wide;
 
 /// Elements of a tile.
-const TILE: usize = MAX_COLUMNS;
+const TILE: usize = TILE_COLUMNS;
 /// Bytes from one register to the next; not a power of two, so that registers do not compete for cache lines.
 const SLOT: usize = TILE * 8 + 192;
 /// Elements, each counted once for every instruction, that one thread takes before a second one helps.
@@ -209,93 +210,6 @@ impl<'a> Plan<'a> {
             plan.place();
         }
         plan
-    }
-
-    /// Gives every register a place. A slot is used again after the last instruction that reads it.
-    fn place(&mut self) {
-        let inputs = self.sources.len();
-        let count = self.places.len();
-        let mut last_use = vec![usize::MAX; count];
-        for (index, instr) in self.op.code.iter().enumerate() {
-            for &arg in instr.reads() {
-                last_use[usize::from(arg)] = index;
-            }
-        }
-        for (index, instr) in self.op.code.iter().enumerate() {
-            self.rounded[index] = is_half(instr.dtype) && !is_exact(instr.op) && last_use[inputs + index] != usize::MAX;
-        }
-        let mut direct = vec![None; count];
-        for (k, sink) in self.sinks.iter().enumerate() {
-            if sink.stored {
-                // Kept until the tile is stored.
-                last_use[sink.register] = usize::MAX - 1;
-            } else {
-                direct[sink.register] = Some(Place::Output(k));
-            }
-        }
-        let mut free: Vec<usize> = vec![];
-        let mut slots = 0;
-        let mut take = |free: &mut Vec<usize>| {
-            free.pop().unwrap_or_else(|| {
-                slots += 1;
-                slots - 1
-            })
-        };
-        let mut loaded = vec![false; count];
-        // Slots of fixed registers are never given to others, so they come first.
-        for register in 0..count {
-            let fixed = match self.sources.get(register) {
-                Some(source) => source.walk.is_constant() && last_use[register] != usize::MAX,
-                None => matches!(self.op.code[register - inputs].op, Code::Const(_)),
-            };
-            if fixed {
-                self.places[register] = Place::Slot(take(&mut free));
-                self.fixed.push(register as u16);
-                loaded[register] = true;
-                last_use[register] = usize::MAX;
-            } else if register < inputs
-                && self.sources[register].walk.is_dense()
-                && !is_half(self.sources[register].dtype)
-            {
-                self.places[register] = Place::Input(register);
-                loaded[register] = true;
-            }
-        }
-        for (index, instr) in self.op.code.iter().enumerate() {
-            let register = inputs + index;
-            if loaded[register] {
-                continue;
-            }
-            let args = instr.reads();
-            for &arg in args {
-                let arg = usize::from(arg);
-                if !loaded[arg] {
-                    let slot = take(&mut free);
-                    self.places[arg] = Place::Slot(slot);
-                    loaded[arg] = true;
-                    self.steps.push(Step::Load { input: arg, slot });
-                }
-            }
-            let to = direct[register].unwrap_or_else(|| Place::Slot(take(&mut free)));
-            self.places[register] = to;
-            loaded[register] = true;
-            self.steps.push(Step::Compute { index, to });
-            for (i, &arg) in args.iter().enumerate() {
-                if let Place::Slot(slot) = self.places[usize::from(arg)]
-                    && last_use[usize::from(arg)] == index
-                    && !args[..i].contains(&arg)
-                {
-                    free.push(slot);
-                }
-            }
-            if let Place::Slot(slot) = to
-                && last_use[register] == usize::MAX
-            {
-                free.push(slot);
-            }
-        }
-        self.spare = take(&mut free);
-        self.slots = slots;
     }
 
     fn run(&self, tiles: std::ops::Range<usize>) {
@@ -497,20 +411,4 @@ unsafe fn fill(value: Scalar, dtype: DType, to: *mut u8) {
 
 fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
-}
-
-/// Whether the result of narrow floats needs no rounding.
-fn is_exact(op: Code) -> bool {
-    use UnaryOp::*;
-    matches!(
-        op,
-        Code::Element(
-            Element::Select
-                | Element::Unary(Neg | Abs | Sign | Floor | Ceil | Round | Relu)
-                | Element::Binary(BinaryOp::Max | BinaryOp::Min)
-        ) | Code::Reduce(ReduceOp::Max | ReduceOp::Min, _)
-            | Code::Spread
-            | Code::Gather(..)
-            | Code::Scatter(..)
-    )
 }

@@ -7,7 +7,7 @@ use crate::multiversion;
 use crate::reduce::{Accumulate, Max, Min, Monoid, Prod, Sum};
 use meshwork_graph::DType;
 use meshwork_graph::canonical::{LANES, TreeSum, lane_tree};
-use meshwork_graph::ops::{MAX_COLUMNS, PartOf, ReduceOp};
+use meshwork_graph::ops::{PartOf, ReduceOp, TILE_COLUMNS};
 use std::sync::OnceLock;
 
 /// Rows of up to so many columns are combined side by side, a group of rows at a time.
@@ -133,7 +133,7 @@ pub unsafe fn finish(op: ReduceOp, held: Held, roots: Roots, out: *mut u8) {
 }
 
 fn push_blocks<A: Accumulate, M: Monoid<A>>(level: Level, op: M, x: &[A], block: usize, roots: &mut Roots) {
-    let mut results = [M::identity(); MAX_COLUMNS];
+    let mut results = [M::identity(); TILE_COLUMNS];
     combine_blocks(level, op, x, block, &mut results);
     results[..x.len().div_ceil(block)].iter().for_each(|result| roots.push(result.word(), joined::<A, M>));
 }
@@ -234,7 +234,7 @@ fn combine_rows_body<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], columns: usize
             done += GROUP;
         }
     }
-    let mut roots = [M::identity(); MAX_COLUMNS];
+    let mut roots = [M::identity(); TILE_COLUMNS];
     for (row, y) in x[done * columns..].chunks_exact(columns).zip(&mut out[done..]) {
         let blocks = columns.div_ceil(block);
         for (root, terms) in roots.iter_mut().zip(row.chunks(block)) {

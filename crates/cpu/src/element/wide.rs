@@ -4,8 +4,9 @@
 //! operands do.
 
 use super::ops::{self, Tile, held};
+use super::place::is_exact;
 use super::rows::{self, Roots};
-use super::{Place, Plan, Span, Step, TILE, is_exact, is_half};
+use super::{Place, Plan, Span, Step, TILE, is_half};
 use meshwork_graph::DType;
 use meshwork_graph::ops::{Code, Fused};
 use smallvec::SmallVec;

@@ -29,7 +29,7 @@ struct Indices<'a> {
 
 /// Indices that data have, of those of a whole dimension.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub(crate) struct Place {
     start: usize,
     count: usize,
     size: usize,
@@ -37,7 +37,7 @@ pub struct Place {
 
 impl Place {
     /// `count` indices, all that there are or a part.
-    pub fn new(part_of: Option<PartOf>, count: usize) -> Self {
+    pub(crate) fn new(part_of: Option<PartOf>, count: usize) -> Self {
         let PartOf { start, size } = part_of.unwrap_or(PartOf { start: 0, size: count });
         Place { start, count, size }
     }
@@ -47,7 +47,7 @@ impl Place {
     /// # Errors
     /// When there is no such index in the whole dimension.
     #[inline(always)]
-    pub fn find(&self, index: i64) -> Result<Option<usize>, ()> {
+    pub(crate) fn find(&self, index: i64) -> Result<Option<usize>, ()> {
         // As unsigned numbers, negative ones are too large.
         if index as u64 >= self.size as u64 {
             return Err(());
@@ -58,7 +58,7 @@ impl Place {
 
     /// What is wrong with an index.
     #[cold]
-    pub fn refusal(&self, index: i64, dim: usize) -> String {
+    pub(crate) fn refusal(&self, index: i64, dim: usize) -> String {
         format!("index {index} is out of range for dimension {dim} of size {}", self.size)
     }
 }

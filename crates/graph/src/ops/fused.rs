@@ -11,7 +11,7 @@ use crate::shape::{Shape, Type};
 use smallvec::SmallVec;
 
 /// Columns of a tile. Rows with more are taken tile by tile, in several passes.
-pub const MAX_COLUMNS: usize = 1024;
+pub const TILE_COLUMNS: usize = 1024;
 
 /// What an instruction of a fused region computes. Operands and results have one value for each element, or one for
 /// each row.

@@ -176,10 +176,22 @@ mod whole_matrix {
 
     #[test]
     #[ignore = "takes minutes"]
-    fn vocabularies_that_are_cut_are_the_same_on_every_mesh() {
+    fn tied_embeddings_of_a_vocabulary_that_is_cut_are_the_same_on_every_mesh() {
+        Recipe::new(gpt_of_many_words, 8).check(&layouts());
+        Recipe::new(gpt_of_many_words, 8).check(&text_layouts());
+    }
+
+    #[test]
+    #[ignore = "takes minutes"]
+    fn an_embedding_and_a_head_that_are_cut_by_the_vocabulary_are_the_same_on_every_mesh() {
+        Recipe::new(llama_of_many_words, 8).check(&layouts());
+        Recipe::new(llama_of_many_words, 8).check(&text_layouts());
+    }
+
+    #[test]
+    #[ignore = "takes minutes"]
+    fn vocabularies_that_are_cut_in_bf16_are_the_same_on_every_mesh() {
         for subject in [gpt_of_many_words, llama_of_many_words] {
-            Recipe::new(subject, 8).check(&layouts());
-            Recipe::new(subject, 8).check(&text_layouts());
             Recipe::new(subject, 6).with_precision(Precision::BF16).check(&layouts());
         }
     }

@@ -3,7 +3,7 @@
 use super::constant;
 use crate::graph::{Graph, NodeId};
 use crate::op::Op;
-use crate::ops::{MAX_COLUMNS, Space};
+use crate::ops::{Space, TILE_COLUMNS};
 use crate::passes::rewrite::live;
 
 /// Most instructions of a region: its values must fit into the first-level cache, tile by tile.
@@ -329,8 +329,8 @@ fn space(graph: &Graph, id: NodeId) -> Option<Space> {
         // A row is computed by one thread, tile by tile, so that blocks must not reach over the end of a tile.
         let can_be_wide = row_dims + 1 == space.shape.rank()
             && space.row_shape().numel() >= WIDE_ROWS
-            && MAX_COLUMNS.is_multiple_of(block);
-        (columns > 1 && (columns <= MAX_COLUMNS || can_be_wide)).then_some(space)
+            && TILE_COLUMNS.is_multiple_of(block);
+        (columns > 1 && (columns <= TILE_COLUMNS || can_be_wide)).then_some(space)
     };
     match &node.op {
         Op::Element(_) => Some(Space::elements(node.ty.shape.clone())),
