@@ -1,5 +1,5 @@
 //! Fused regions, run tile by tile: all instructions on up to 1,024 elements, whole rows of them, whose registers stay in
-//! the first cache, then on the next ones. Rows with more elements take [several passes](wide).
+//! the first cache, then on the next ones. Rows with more elements take several passes (`wide.rs`).
 
 mod ops;
 mod place;
