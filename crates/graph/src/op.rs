@@ -181,6 +181,16 @@ impl Op {
         }
     }
 
+    /// Which part of the dimension that is read at indices the data are, where they can be one: see
+    /// [`Kind::Picked`](crate::rule::Kind::Picked).
+    pub fn part_of_mut(&mut self) -> Option<&mut Option<PartOf>> {
+        match self {
+            Op::Gather(op) => Some(&mut op.part_of),
+            Op::IndexSelect(op) => Some(&mut op.part_of),
+            _ => None,
+        }
+    }
+
     /// The cut of the sum for operands of these types, where it can be chosen.
     pub fn blocks(&self, inputs: &[&Type]) -> Option<Blocks> {
         match self {
@@ -196,7 +206,8 @@ impl Op {
     }
 
     /// The operation that computes a region of the result, of shape `whole`, from the parts of the operands that belong to
-    /// it by the operation's factors. How a split sum is cut is not changed: see [`blocking_mut`](Self::blocking_mut).
+    /// it by the operation's factors. How a split sum is cut is not changed, nor which part of what is read at indices the
+    /// data are: see [`blocking_mut`](Self::blocking_mut) and [`part_of_mut`](Self::part_of_mut).
     pub fn of_region(&self, whole: &Shape, region: &Region) -> Op {
         debug_assert!(region.is_inside(whole), "{region:?} of {whole}");
         let mut part = self.clone();
@@ -228,7 +239,9 @@ impl Op {
             // Shapes of the operands say it all.
             Op::Const(_) | Op::Element(_) | Op::Reduce(_) | Op::ArgReduce(_) | Op::CumSum(_) | Op::Dot(_) => {}
             Op::Permute(_) | Op::Pad(_) | Op::Concat(_) | Op::ToDevice(_) | Op::Place(_) | Op::Barrier(_) => {}
-            Op::Gather(_) | Op::ScatterAdd(_) | Op::IndexSelect(_) | Op::IndexAdd(_) => {}
+            Op::Gather(_) | Op::IndexSelect(_) => {}
+            Op::ScatterAdd(op) => op.keep_part(region.range(op.dim), whole[op.dim]),
+            Op::IndexAdd(op) => op.keep_part(region.range(op.dim)),
             Op::Chain(_) => unreachable!("graphs are split before kernels are chained"),
         }
         part

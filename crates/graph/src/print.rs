@@ -3,7 +3,7 @@
 use crate::canonical::Blocking;
 use crate::graph::{Graph, Node};
 use crate::op::Op;
-use crate::ops::{Chain, Code, Element, Fused};
+use crate::ops::{Chain, Code, Element, Fused, PartOf};
 use crate::program::{Location, Program, Step};
 use crate::region::Region;
 use crate::shape::Shape;
@@ -31,8 +31,12 @@ impl Op {
             Op::ConvWeight(op) => {
                 return format!("[geometry: {:?}, kernel: {:?}{}]", op.geometry, op.kernel, chosen(op.blocking));
             }
-            Op::ScatterAdd(op) => return format!("[dim: {}{}]", op.dim, chosen(op.blocking)),
-            Op::IndexAdd(op) => return format!("[dim: {}, size: {}{}]", op.dim, op.size, chosen(op.blocking)),
+            Op::Gather(op) => return format!("[dim: {}{}]", op.dim, indexed(op.part_of)),
+            Op::IndexSelect(op) => return format!("[dim: {}{}]", op.dim, indexed(op.part_of)),
+            Op::ScatterAdd(op) => return format!("[dim: {}{}{}]", op.dim, indexed(op.part_of), chosen(op.blocking)),
+            Op::IndexAdd(op) => {
+                return format!("[dim: {}, size: {}{}{}]", op.dim, op.size, indexed(op.part_of), chosen(op.blocking));
+            }
             Op::Reshape(_) | Op::Expand(_) => return String::new(),
             Op::Permute(op) => return format!("{:?}", op.dims),
             Op::Dot(op) => {
@@ -53,6 +57,11 @@ impl Op {
 /// Which part of a value is computed, where it is not all.
 fn part(whole: &Shape, region: &Option<Region>) -> String {
     region.as_ref().map_or(String::new(), |region| format!(", from {:?} of {whole}", region.starts))
+}
+
+/// Which part of the dimension that is indexed there is, where it is not all.
+fn indexed(part: Option<PartOf>) -> String {
+    part.map_or(String::new(), |part| format!(", from {} of {}", part.start, part.size))
 }
 
 /// How a sum is cut, where that was chosen for it and does not follow from its operation.

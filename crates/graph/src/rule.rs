@@ -19,6 +19,9 @@ pub enum Kind {
     Max,
     /// The factor is reduced by minimum: `Partial(min)`.
     Min,
+    /// Data say which one of the indices is read. A part gives −0 where that is not in it, which no sum with it can
+    /// tell from nothing, so the output is `Partial(sum)`, exact in any order.
+    Picked,
     /// The factor cannot be split.
     #[default]
     Whole,

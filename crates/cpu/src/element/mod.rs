@@ -1,12 +1,14 @@
 //! Fused regions, run tile by tile: all instructions on up to 1,024 elements, whole rows of them, whose registers stay in
-//! the first cache, then on the next ones.
+//! the first cache, then on the next ones. Rows with more elements take several passes (`wide.rs`).
 
 mod ops;
+mod place;
 #[cfg(test)]
 mod random_regions;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod wide;
 
 pub use ops::{extremum_f32, extremum_f64};
 
@@ -15,7 +17,7 @@ use crate::operand::Shared;
 use crate::walk::{Walk, extent};
 use crate::{Context, Level, Operand, Output, narrow, stream};
 use half::{bf16, f16};
-use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, MAX_COLUMNS, ReduceOp, UnaryOp};
+use meshwork_graph::ops::{Code, Element, Fused, PartOf, TILE_COLUMNS};
 use meshwork_graph::{DType, Scalar};
 use ops::{Tile, held};
 use rows::{GROUP, Rows};
@@ -23,9 +25,10 @@ use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::panic::resume_unwind;
 use std::sync::OnceLock;
+use wide::Wide;
 
 /// Elements of a tile.
-const TILE: usize = MAX_COLUMNS;
+const TILE: usize = TILE_COLUMNS;
 /// Bytes from one register to the next; not a power of two, so that registers do not compete for cache lines.
 const SLOT: usize = TILE * 8 + 192;
 /// Elements, each counted once for every instruction, that one thread takes before a second one helps.
@@ -89,25 +92,33 @@ struct Plan<'a> {
     grain: usize,
     level: Level,
     refused: OnceLock<String>,
+    /// How rows are computed that are wider than a tile.
+    wide: Option<Wide>,
 }
 
 /// The payload of the panic of a region that met an index out of range: what was wrong. All results that depend on no
 /// index are there.
 pub struct Refused(pub String);
 
-/// The rows of a tile.
+/// The rows of a tile, or the columns of one row.
 #[derive(Clone, Copy)]
 struct Span {
     start: usize,
     rows: usize,
+    /// The first column.
+    column: usize,
     columns: usize,
+    /// Columns of a row, whether or not they are in the tile.
+    width: usize,
 }
 
 impl Span {
     /// The first element and their number, of a value of rows or of elements.
     fn elements(self, of_rows: bool) -> (usize, usize) {
-        let width = if of_rows { 1 } else { self.columns };
-        (self.start * width, self.rows * width)
+        if of_rows {
+            return (self.start, self.rows);
+        }
+        (self.start * self.width + self.column, self.rows * self.columns)
     }
 }
 
@@ -128,19 +139,18 @@ pub fn run(op: &Fused, inputs: &[Operand], outputs: &[Output], context: Context)
         let rows = op.of_rows(register).then(|| op.space.row_shape());
         assert_eq!(output.shape, rows.as_ref().unwrap_or(&op.space.shape), "shape of a result of a fused region");
     }
-    assert!(op.space.columns() <= TILE, "{} columns of a fused region", op.space.columns());
     if op.space.shape.numel() == 0 {
         return;
     }
     let plan = Plan::new(op, inputs, outputs, context);
-    context.par.ranges(plan.rows.div_ceil(plan.tile_rows), plan.grain, &|tiles| plan.tiles(tiles));
+    context.par.ranges(plan.rows.div_ceil(plan.tile_rows), plan.grain, &|tiles| plan.run(tiles));
     if let Some(text) = plan.refused.into_inner() {
         resume_unwind(Box::new(Refused(text)));
     }
 }
 
 impl Sink {
-    fn new(register: u16, of_rows: bool, output: &Output, sources: &[Source]) -> Self {
+    fn new(register: u16, of_rows: bool, is_wide: bool, output: &Output, sources: &[Source]) -> Self {
         let (first, bytes) = (output.bytes(), output.shape.numel() * output.dtype.size());
         let written = first as usize..first as usize + bytes;
         let mut in_place = false;
@@ -153,8 +163,9 @@ impl Sink {
             );
             in_place |= overlaps;
         }
-        let streams = !in_place && bytes >= stream::STREAM_BYTES;
-        let stored = in_place || streams || is_half(output.dtype);
+        let of_wide_rows = of_rows && is_wide;
+        let streams = !in_place && !of_wide_rows && bytes >= stream::STREAM_BYTES;
+        let stored = in_place || streams || of_wide_rows || is_half(output.dtype);
         Sink { register: register.into(), first: Shared(first), dtype: output.dtype, of_rows, streams, stored }
     }
 }
@@ -167,12 +178,14 @@ impl<'a> Plan<'a> {
             Source { walk: Walk::new(operand.layout), first: Shared(first.cast_mut()), dtype: operand.dtype, of_rows }
         };
         let sources: Vec<Source> = inputs.iter().zip(op.inputs.iter().map(|x| x.of_rows)).map(source).collect();
-        let sink = |(&register, output)| Sink::new(register, op.of_rows(register), output, &sources);
+        let sink = |(&register, output)| {
+            Sink::new(register, op.of_rows(register), op.space.columns() > TILE, output, &sources)
+        };
         let sinks: Vec<Sink> = op.outputs.iter().zip(outputs).map(sink).collect();
         let (rows, columns) = (op.space.row_shape().numel(), op.space.columns());
         // Tiles are smaller where there would be too few of them for all threads, but have whole groups of rows.
         let parts = (rows * columns * op.code.len() / GRAIN).clamp(1, 4 * context.par.threads());
-        let tile_rows = rows.div_ceil(parts).next_multiple_of(GROUP).min(TILE / columns);
+        let tile_rows = rows.div_ceil(parts).next_multiple_of(GROUP).min(TILE / columns).max(1);
         let mut plan = Plan {
             op,
             places: vec![Place::Slot(0); sources.len() + op.code.len()],
@@ -189,99 +202,17 @@ impl<'a> Plan<'a> {
             grain: rows.div_ceil(tile_rows).div_ceil(parts),
             level: context.level,
             refused: OnceLock::new(),
+            wide: None,
         };
-        plan.place();
+        if columns > TILE {
+            plan.wide = Some(plan.place_wide());
+        } else {
+            plan.place();
+        }
         plan
     }
 
-    /// Gives every register a place. A slot is used again after the last instruction that reads it.
-    fn place(&mut self) {
-        let inputs = self.sources.len();
-        let count = self.places.len();
-        let mut last_use = vec![usize::MAX; count];
-        for (index, instr) in self.op.code.iter().enumerate() {
-            for &arg in instr.reads() {
-                last_use[usize::from(arg)] = index;
-            }
-        }
-        for (index, instr) in self.op.code.iter().enumerate() {
-            self.rounded[index] = is_half(instr.dtype) && !is_exact(instr.op) && last_use[inputs + index] != usize::MAX;
-        }
-        let mut direct = vec![None; count];
-        for (k, sink) in self.sinks.iter().enumerate() {
-            if sink.stored {
-                // Kept until the tile is stored.
-                last_use[sink.register] = usize::MAX - 1;
-            } else {
-                direct[sink.register] = Some(Place::Output(k));
-            }
-        }
-        let mut free: Vec<usize> = vec![];
-        let mut slots = 0;
-        let mut take = |free: &mut Vec<usize>| {
-            free.pop().unwrap_or_else(|| {
-                slots += 1;
-                slots - 1
-            })
-        };
-        let mut loaded = vec![false; count];
-        // Slots of fixed registers are never given to others, so they come first.
-        for register in 0..count {
-            let fixed = match self.sources.get(register) {
-                Some(source) => source.walk.is_constant() && last_use[register] != usize::MAX,
-                None => matches!(self.op.code[register - inputs].op, Code::Const(_)),
-            };
-            if fixed {
-                self.places[register] = Place::Slot(take(&mut free));
-                self.fixed.push(register as u16);
-                loaded[register] = true;
-                last_use[register] = usize::MAX;
-            } else if register < inputs
-                && self.sources[register].walk.is_dense()
-                && !is_half(self.sources[register].dtype)
-            {
-                self.places[register] = Place::Input(register);
-                loaded[register] = true;
-            }
-        }
-        for (index, instr) in self.op.code.iter().enumerate() {
-            let register = inputs + index;
-            if loaded[register] {
-                continue;
-            }
-            let args = instr.reads();
-            for &arg in args {
-                let arg = usize::from(arg);
-                if !loaded[arg] {
-                    let slot = take(&mut free);
-                    self.places[arg] = Place::Slot(slot);
-                    loaded[arg] = true;
-                    self.steps.push(Step::Load { input: arg, slot });
-                }
-            }
-            let to = direct[register].unwrap_or_else(|| Place::Slot(take(&mut free)));
-            self.places[register] = to;
-            loaded[register] = true;
-            self.steps.push(Step::Compute { index, to });
-            for (i, &arg) in args.iter().enumerate() {
-                if let Place::Slot(slot) = self.places[usize::from(arg)]
-                    && last_use[usize::from(arg)] == index
-                    && !args[..i].contains(&arg)
-                {
-                    free.push(slot);
-                }
-            }
-            if let Place::Slot(slot) = to
-                && last_use[register] == usize::MAX
-            {
-                free.push(slot);
-            }
-        }
-        self.spare = take(&mut free);
-        self.slots = slots;
-    }
-
-    fn tiles(&self, tiles: std::ops::Range<usize>) {
+    fn run(&self, tiles: std::ops::Range<usize>) {
         let mut arena = ARENA.take();
         arena.resize((self.slots * SLOT).div_ceil(size_of::<Line>()).max(arena.len()), Line([0; 64]));
         let slots = arena.as_mut_ptr().cast::<u8>();
@@ -289,7 +220,10 @@ impl<'a> Plan<'a> {
         for tile in tiles {
             let start = tile * self.tile_rows;
             let rows = self.tile_rows.min(self.rows - start);
-            self.tile(slots, Span { start, rows, columns: self.columns });
+            match &self.wide {
+                Some(wide) => self.row(wide, slots, start),
+                None => self.tile(slots, Span { start, rows, column: 0, columns: self.columns, width: self.columns }),
+            }
         }
         if self.sinks.iter().any(|sink| sink.streams) {
             stream::fence();
@@ -352,26 +286,42 @@ impl<'a> Plan<'a> {
     fn tile(&self, slots: *mut u8, span: Span) {
         for step in &self.steps {
             match *step {
-                Step::Load { input, slot } => {
-                    let source = &self.sources[input];
-                    let (start, count) = span.elements(source.of_rows);
-                    self.load(source, self.slot(slots, slot), start, count);
-                }
-                Step::Compute { index, to } => self.compute(slots, span, index, to),
+                Step::Load { input, slot } => self.load_tile(input, slot, slots, span),
+                Step::Compute { index, to } => self.compute(&self.places, slots, span, index, to),
             }
         }
         for sink in self.sinks.iter().filter(|sink| sink.stored) {
-            self.store(sink, slots, span);
+            self.store(&self.places, sink, slots, span);
         }
     }
 
-    fn compute(&self, slots: *mut u8, span: Span, index: usize, to: Place) {
-        let instr = &self.op.code[index];
-        let args = instr.args.map(|arg| self.address(slots, self.places[usize::from(arg)], span).cast_const());
-        let (_, count) = span.elements(instr.of_rows);
+    fn load_tile(&self, input: usize, slot: usize, slots: *mut u8, span: Span) {
+        let source = &self.sources[input];
+        let (start, count) = span.elements(source.of_rows);
+        self.load(source, self.slot(slots, slot), start, count);
+    }
+
+    /// What an instruction reads and writes in a tile.
+    fn rows_of(&self, places: &[Place], slots: *mut u8, span: Span, index: usize, to: Place) -> Rows<'_> {
+        let args = self.op.code[index].args.map(|arg| self.address(slots, places[usize::from(arg)], span).cast_const());
         let (out, level) = (self.address(slots, to, span), self.level);
-        let tile = Tile { args, out, count, level };
-        let rows = Rows { args, out, rows: span.rows, columns: span.columns, level, refused: &self.refused };
+        Rows { args, out, rows: span.rows, columns: span.columns, level, refused: &self.refused }
+    }
+
+    /// Which part of the dimension that is indexed the columns of a tile are.
+    fn part_of(&self, part_of: Option<PartOf>, span: Span) -> Option<PartOf> {
+        if span.columns == span.width {
+            return part_of;
+        }
+        let PartOf { start, size } = part_of.unwrap_or(PartOf { start: 0, size: span.width });
+        Some(PartOf { start: start + span.column, size })
+    }
+
+    fn compute(&self, places: &[Place], slots: *mut u8, span: Span, index: usize, to: Place) {
+        let instr = &self.op.code[index];
+        let rows = self.rows_of(places, slots, span, index, to);
+        let (_, count) = span.elements(instr.of_rows);
+        let tile = Tile { args: rows.args, out: rows.out, count, level: self.level };
         let dtype = |arg: usize| self.op.dtype_of(instr.args[arg]);
         let (from, result) = (held(dtype(0)), held(instr.dtype));
         // SAFETY: the arguments were computed or loaded as their dtypes are held, for rows or elements as the region
@@ -384,8 +334,10 @@ impl<'a> Plan<'a> {
                 Code::Element(Element::Cast(to)) => ops::cast(from, to, &tile),
                 Code::Reduce(op, block) => rows::reduce(op, block, result, &rows),
                 Code::Spread => rows::spread(result, &rows),
-                Code::Gather(dim) => rows::gather(dim, result, dtype(1), &rows),
-                Code::Scatter(dim) => rows::scatter(dim, result, dtype(0), &rows),
+                Code::Gather(dim, part_of) => rows::gather((dim, self.part_of(part_of, span)), result, dtype(1), &rows),
+                Code::Scatter(dim, part_of) => {
+                    rows::scatter((dim, self.part_of(part_of, span)), result, dtype(0), &rows)
+                }
                 Code::Const(_) => unreachable!("constants are fixed"),
             }
             if self.rounded[index] {
@@ -406,9 +358,9 @@ impl<'a> Plan<'a> {
     }
 
     /// Moves a result from its slot to the output, rounding it.
-    fn store(&self, sink: &Sink, slots: *mut u8, span: Span) {
+    fn store(&self, places: &[Place], sink: &Sink, slots: *mut u8, span: Span) {
         let (start, count) = span.elements(sink.of_rows);
-        let (dtype, from) = (sink.dtype, self.address(slots, self.places[sink.register], span).cast_const());
+        let (dtype, from) = (sink.dtype, self.address(slots, places[sink.register], span).cast_const());
         // SAFETY: `start` is an element of the output.
         let output = unsafe { sink.first.pointer().add(start * dtype.size()) };
         let mut tile = Tile { args: [from; 3], out: output, count, level: self.level };
@@ -459,20 +411,4 @@ unsafe fn fill(value: Scalar, dtype: DType, to: *mut u8) {
 
 fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
-}
-
-/// Whether the result of narrow floats needs no rounding.
-fn is_exact(op: Code) -> bool {
-    use UnaryOp::*;
-    matches!(
-        op,
-        Code::Element(
-            Element::Select
-                | Element::Unary(Neg | Abs | Sign | Floor | Ceil | Round | Relu)
-                | Element::Binary(BinaryOp::Max | BinaryOp::Min)
-        ) | Code::Reduce(ReduceOp::Max | ReduceOp::Min, _)
-            | Code::Spread
-            | Code::Gather(_)
-            | Code::Scatter(_)
-    )
 }

@@ -4,7 +4,7 @@ use super::run;
 use crate::testing::{Case, Sample, bits, each_context, samples};
 use crate::{Context, Operand, Output, copy, index, leaf};
 use meshwork_graph::ops::{
-    BinaryOp, Code, Const, Element, Fused, Gather, Instr, Reduce, ReduceOp, ScatterAdd, Source, Space, UnaryOp,
+    BinaryOp, Code, Const, Element, Fused, Gather, Instr, PartOf, Reduce, ReduceOp, ScatterAdd, Source, Space, UnaryOp,
 };
 use meshwork_graph::{DType, Layout, Scalar, Shape, philox};
 use smallvec::SmallVec;
@@ -49,16 +49,19 @@ fn random_region(draw: &mut Draw, space: &Space, inputs: Vec<Source>, length: us
         let same = any(draw, &|r| fused.dtype_of(r) == dtype && fused.of_rows(r) == of_rows).expect("itself");
         let condition = any(draw, &|r| fused.dtype_of(r) == DType::Bool && fused.of_rows(r) == of_rows);
         let one_dim = space.row_dims + 1 == space.shape.rank();
+        // The columns are all, or those behind the first ones of some more.
+        let before = draw.below(space.columns());
+        let part_of = (draw.below(2) == 0).then_some(PartOf { start: before, size: before + space.columns() + 1 });
         let (op, args, of_rows) = match draw.below(if has_rows { 12 } else { 8 }) {
             0 => (Code::Const(Scalar::Float(0.3)), [0; 3], false),
             1 => (Element::Cast(draw.of(&FLOATS)).into(), [float, 0, 0], of_rows),
             2 | 3 => (Element::Unary(draw.of(&UNARY)).into(), [float, 0, 0], of_rows),
             4 if condition.is_some() => (Element::Select.into(), [condition.expect("checked"), float, same], of_rows),
             8.. if of_rows && one_dim && draw.below(3) == 0 => {
-                (Code::Scatter(space.row_dims), [index, float, 0], false)
+                (Code::Scatter(space.row_dims, part_of), [index, float, 0], false)
             }
             8.. if of_rows => (Code::Spread, [float, 0, 0], false),
-            11 if one_dim => (Code::Gather(space.row_dims), [float, index, 0], true),
+            11 if one_dim => (Code::Gather(space.row_dims, part_of), [float, index, 0], true),
             8.. => {
                 let op = draw.of(&REDUCE);
                 let blocks = reduce(op, space).blocks(&space.shape);
@@ -165,17 +168,17 @@ fn instruction(space: &Space, instr: &Instr, operands: &[Operand], output: Outpu
             // SAFETY: as for columns.
             copy::run(unsafe { Operand::new(operands[0].bytes(), instr.dtype, &layout) }, output, context);
         }
-        Code::Gather(dim) => {
+        Code::Gather(dim, part_of) => {
             // SAFETY: the same elements under another shape.
             let output = unsafe { Output::new(output.bytes(), instr.dtype, &column) };
-            index::gather(&Gather { dim }, &[operands[0], as_column(1)], output, context);
+            index::gather(&Gather { dim, part_of }, &[operands[0], as_column(1)], output, context);
         }
-        Code::Scatter(dim) => {
+        Code::Scatter(dim, part_of) => {
             let mut zeros = Value::new(instr.dtype, &space.shape);
             zeros.bytes.fill(0);
             let inputs = [zeros.operand(), as_column(0), as_column(1)];
             let layouts = inputs.map(|x| x.layout);
-            let op = ScatterAdd::new(dim);
+            let op = ScatterAdd { part_of, ..ScatterAdd::new(dim) };
             let bytes = index::scatter_add_scratch(&op, instr.dtype, &layouts, threads);
             with_scratch(bytes, |scratch| index::scatter_add(&op, &inputs, output, scratch, context));
         }
@@ -264,6 +267,54 @@ fn rows_are_combined_and_spread_as_alone() {
         check::<half::f16>(seed, &[7, 300], 1);
         check::<f64>(seed, &[70, 10], 1);
     }
+}
+
+#[test]
+fn rows_that_are_wider_than_a_tile_are_combined_and_spread_as_alone() {
+    for seed in 0..30 {
+        let spaces: [(&[usize], usize); 5] =
+            [(&[3, 1025], 1), (&[7, 2048], 1), (&[2, 2, 3333], 2), (&[2, 9001], 1), (&[4500], 0)];
+        for (shape, row_dims) in spaces {
+            check::<f32>(seed, shape, row_dims);
+        }
+        check::<half::bf16>(seed, &[3, 5000], 1);
+        check::<half::f16>(seed, &[2, 1500], 1);
+        check::<f64>(seed, &[3, 2050], 1);
+    }
+}
+
+/// softmax(x) in the memory of x.
+#[test]
+fn a_wide_row_is_overwritten_when_it_is_read_no_more() {
+    let shape = Shape::new(&[5, 3000]);
+    let layout = Layout::contiguous(&shape);
+    let dtype = DType::F32;
+    let space = Space { shape: shape.clone(), row_dims: 1 };
+    let instr = |op: Code, args: [u16; 2], of_rows| Instr { op, args: [args[0], args[1], 0], of_rows, dtype };
+    let binary = |op| Code::Element(Element::Binary(op));
+    let code = vec![
+        instr(Code::Reduce(ReduceOp::Max, 512), [0, 0], true),
+        instr(Code::Spread, [1, 0], false),
+        instr(binary(BinaryOp::Sub), [0, 2], false),
+        instr(Code::Element(Element::Unary(UnaryOp::Exp)), [3, 0], false),
+        instr(Code::Reduce(ReduceOp::Sum, 512), [4, 0], true),
+        instr(Code::Spread, [5, 0], false),
+        instr(binary(BinaryOp::Div), [4, 6], false),
+    ];
+    let inputs = vec![Source { dtype, of_rows: false }];
+    let fused = Fused { space, inputs, code, outputs: SmallVec::from_slice(&[7]) };
+    let x = samples::<f32>(3, shape.numel());
+    each_context(|context| {
+        let want = one_by_one(&fused, &[Operand::of(&x, &layout)], context);
+        let mut a = x.clone();
+        let at = a.as_mut_ptr();
+        // SAFETY: the operand is dense at the address of the output.
+        unsafe {
+            let input = Operand::new(at.cast_const().cast(), dtype, &layout);
+            run(&fused, &[input], &[Output::new(at.cast(), dtype, &shape)], context);
+        }
+        assert_eq!(bits(&a), want[0]);
+    });
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use super::ops::Held;
 use crate::Level;
-use crate::index;
+use crate::index::Place;
 use crate::multiversion;
 use crate::reduce::{Accumulate, Max, Min, Monoid, Prod, Sum};
 use meshwork_graph::DType;
-use meshwork_graph::canonical::{LANES, lane_tree};
-use meshwork_graph::ops::{MAX_COLUMNS, ReduceOp};
+use meshwork_graph::canonical::{LANES, TreeSum, lane_tree};
+use meshwork_graph::ops::{PartOf, ReduceOp, TILE_COLUMNS};
 use std::sync::OnceLock;
 
 /// Rows of up to so many columns are combined side by side, a group of rows at a time.
@@ -95,16 +95,86 @@ pub unsafe fn spread(held: Held, rows: &Rows) {
     });
 }
 
-/// Takes the element of each row that its index names.
+/// What becomes of the blocks of a row, tile by tile: the tree over their results, as bits.
+pub type Roots = TreeSum<u64>;
+
+/// Combines the elements of a tile of one row in blocks of `block` terms, which follow those of `roots`.
+///
+/// # Safety
+/// The argument must hold all elements.
+pub unsafe fn reduce_tile(op: ReduceOp, block: usize, held: Held, rows: &Rows, roots: &mut Roots) {
+    // SAFETY: the caller's promise.
+    by_held!(held, T => unsafe {
+        let x = rows.arg::<T>(0, rows.elements());
+        match op {
+            ReduceOp::Sum => push_blocks(rows.level, Sum, x, block, roots),
+            ReduceOp::Prod => push_blocks(rows.level, Prod, x, block, roots),
+            ReduceOp::Max => push_blocks(rows.level, Max, x, block, roots),
+            ReduceOp::Min => push_blocks(rows.level, Min, x, block, roots),
+        }
+    });
+}
+
+/// Stores the result of a row of which all blocks are there. One of f16 or bf16 is left to be rounded.
+///
+/// # Safety
+/// There must be room for a value.
+pub unsafe fn finish(op: ReduceOp, held: Held, roots: Roots, out: *mut u8) {
+    // SAFETY: the caller's promise.
+    by_held!(held, T => unsafe {
+        let root = match op {
+            ReduceOp::Sum => roots.finish(joined::<T, Sum>),
+            ReduceOp::Prod => roots.finish(joined::<T, Prod>),
+            ReduceOp::Max => roots.finish(joined::<T, Max>),
+            ReduceOp::Min => roots.finish(joined::<T, Min>),
+        };
+        out.cast::<T>().write(T::of_word(root.expect("a row has columns")));
+    });
+}
+
+fn push_blocks<A: Accumulate, M: Monoid<A>>(level: Level, op: M, x: &[A], block: usize, roots: &mut Roots) {
+    let mut results = [M::identity(); TILE_COLUMNS];
+    combine_blocks(level, op, x, block, &mut results);
+    results[..x.len().div_ceil(block)].iter().for_each(|result| roots.push(result.word(), joined::<A, M>));
+}
+
+fn joined<A: Accumulate, M: Monoid<A>>(a: u64, b: u64) -> u64 {
+    M::combine(A::of_word(a), A::of_word(b)).word()
+}
+
+/// Makes the value of each row what changes no sum.
+///
+/// # Safety
+/// There must be room for a value for each row.
+pub unsafe fn nothing(held: Held, rows: &Rows) {
+    // SAFETY: the caller's promise.
+    by_held!(held, T => unsafe { rows.out::<T>(rows.rows).fill(T::NOTHING) });
+}
+
+/// Takes the element of each row that its index names; where the columns are a part without it, what changes no sum.
 ///
 /// # Safety
 /// The arguments must hold all elements and an index for each row, and there must be room for a value for each row.
-pub unsafe fn gather(dim: usize, held: Held, index: DType, rows: &Rows) {
+pub unsafe fn gather((dim, part_of): (usize, Option<PartOf>), held: Held, index: DType, rows: &Rows) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        nothing(held, rows);
+        pick((dim, part_of), held, index, rows);
+    }
+}
+
+/// Takes the element of each row that its index names, where the columns have it.
+///
+/// # Safety
+/// As for [`gather`]; the values of the rows must be there.
+pub unsafe fn pick((dim, part_of): (usize, Option<PartOf>), held: Held, index: DType, rows: &Rows) {
     // SAFETY: the caller's promise.
     by_held!(held, T => unsafe {
         let (x, out) = (rows.arg::<T>(0, rows.elements()), rows.out::<T>(rows.rows));
         for (i, (row, y)) in x.chunks_exact(rows.columns).zip(out).enumerate() {
-            *y = row[rows.column(1, index, i, dim)];
+            if let Some(column) = rows.column(1, index, i, dim, part_of) {
+                *y = row[column];
+            }
         }
     });
 }
@@ -113,23 +183,32 @@ pub unsafe fn gather(dim: usize, held: Held, index: DType, rows: &Rows) {
 ///
 /// # Safety
 /// The arguments must hold an index and a value for each row, and there must be room for all elements.
-pub unsafe fn scatter(dim: usize, held: Held, index: DType, rows: &Rows) {
+pub unsafe fn scatter((dim, part_of): (usize, Option<PartOf>), held: Held, index: DType, rows: &Rows) {
     // SAFETY: the caller's promise.
     by_held!(held, T => unsafe {
         let (values, out) = (rows.arg::<T>(1, rows.rows), rows.out::<T>(rows.elements()));
         out.fill(T::ZERO);
         for (i, (row, &value)) in out.chunks_exact_mut(rows.columns).zip(values).enumerate() {
-            row[rows.column(0, index, i, dim)] = T::ZERO.add(value);
+            if let Some(column) = rows.column(0, index, i, dim, part_of) {
+                row[column] = T::ZERO.add(value);
+            }
         }
     });
 }
 
 impl Rows<'_> {
-    /// The column that an index names, any one where it is out of range.
+    /// The column that an index names, if it is here.
     ///
     /// # Safety
     /// The argument must hold an index of this dtype for each row.
-    unsafe fn column(&self, arg: usize, index: DType, row: usize, dim: usize) -> usize {
+    pub unsafe fn column(
+        &self,
+        arg: usize,
+        index: DType,
+        row: usize,
+        dim: usize,
+        part_of: Option<PartOf>,
+    ) -> Option<usize> {
         // SAFETY: the caller's promise.
         let column: i64 = unsafe {
             match index {
@@ -137,11 +216,11 @@ impl Rows<'_> {
                 _ => self.arg::<i64>(arg, self.rows)[row],
             }
         };
-        if index::is_within(column, self.columns) {
-            return column as usize;
-        }
-        self.refused.get_or_init(|| index::out_of_range(column, dim, self.columns));
-        0
+        let place = Place::new(part_of, self.columns);
+        place.find(column).unwrap_or_else(|()| {
+            self.refused.get_or_init(|| place.refusal(column, dim));
+            None
+        })
     }
 }
 
@@ -155,7 +234,7 @@ fn combine_rows_body<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], columns: usize
             done += GROUP;
         }
     }
-    let mut roots = [M::identity(); MAX_COLUMNS];
+    let mut roots = [M::identity(); TILE_COLUMNS];
     for (row, y) in x[done * columns..].chunks_exact(columns).zip(&mut out[done..]) {
         let blocks = columns.div_ceil(block);
         for (root, terms) in roots.iter_mut().zip(row.chunks(block)) {
@@ -213,6 +292,18 @@ fn combine_group<A: Accumulate, M: Monoid<A>>(_: M, x: &[A], columns: usize) -> 
         half /= 2;
     }
     lanes[0]
+}
+
+#[inline(always)]
+fn combine_blocks_body<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], block: usize, results: &mut [A]) {
+    for (result, terms) in results.iter_mut().zip(x.chunks(block)) {
+        *result = combine_block(op, terms);
+    }
+}
+
+multiversion! {
+    /// The results of the blocks of a row.
+    fn combine_blocks<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], block: usize, results: &mut [A]) = combine_blocks_body;
 }
 
 multiversion! {

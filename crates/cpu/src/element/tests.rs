@@ -3,7 +3,7 @@ use crate::Par;
 use crate::math;
 use crate::testing::{self, Case, Sample, bits, each_context, samples};
 use meshwork_graph::Shape;
-use meshwork_graph::ops::{Instr, Source, Space};
+use meshwork_graph::ops::{BinaryOp, Instr, Source, Space, UnaryOp};
 use smallvec::SmallVec;
 
 const UNARY: [UnaryOp; 19] = {

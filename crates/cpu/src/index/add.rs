@@ -1,6 +1,6 @@
 //! Sums at places that are data, in canonical order.
 
-use super::{GRAIN, Indices};
+use super::{GRAIN, Indices, Place};
 use crate::reduce::{Accumulate, Term};
 use crate::walk::Walk;
 use crate::{Context, Operand, Output, Shared};
@@ -42,7 +42,7 @@ impl<'a> Sorted<'a> {
         sources + targets
     }
 
-    /// A counting sort; `each(visit)` calls `visit(source, target)` for all sources in order.
+    /// A counting sort; `each(visit)` calls `visit(source, target)` for all sources that have a target here, in order.
     fn new(memory: &'a mut [u32], sources: usize, targets: usize, each: impl Fn(&mut dyn FnMut(usize, usize))) -> Self {
         assert!(u32::try_from(sources).is_ok(), "more than 2^32 indices");
         let (ends, order) = memory[..sources + targets].split_at_mut(targets);
@@ -181,9 +181,16 @@ fn index_add_of<T: Term>(
     let (before, slices, columns) = (dims(0..op.dim), dims(op.dim..behind), dims(behind..shape.rank()));
     let (count, width) = (index.shape().numel(), columns.len());
     assert_eq!(before.len() * op.size * width, output.shape.numel(), "elements of an index_add");
-    let indices = Indices::new(index, op.dim, op.size);
+    let indices = Indices::new(index, op.dim, Place::new(op.part_of, op.size));
     let memory = words(scratch, Sorted::words(count, op.size));
-    let sorted = Sorted::new(memory, count, op.size, |visit| indices.each(0, count, visit));
+    let each = |visit: &mut dyn FnMut(usize, usize)| {
+        indices.each(0, count, |source, target| {
+            if let Some(target) = target {
+                visit(source, target);
+            }
+        });
+    };
+    let sorted = Sorted::new(memory, count, op.size, each);
     let blocks = op.blocks(index.shape());
     let block_terms = (blocks.unit * blocks.inner).max(1);
     // SAFETY: the offset is that of an element, or there is none.
@@ -263,7 +270,7 @@ fn scatter_add_of<T: Term>(op: &ScatterAdd, inputs: &[Operand], output: Output, 
     let walks = [base.layout, index.layout, source.layout].map(|l| across(&l.strides));
     let out_walk = across(&out_strides);
     let along = [base.layout, index.layout, source.layout].map(|l| l.strides[op.dim]);
-    let indices = Indices::new(index, op.dim, size);
+    let indices = Indices::new(index, op.dim, Place::new(op.part_of, size));
     let unit = op.blocks(index.shape()).unit;
     // SAFETY: the offsets are those of elements, or there are none.
     let (base_first, source_first) = unsafe {

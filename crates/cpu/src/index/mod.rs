@@ -13,31 +13,67 @@ use crate::number::by_size;
 use crate::walk::Walk;
 use crate::{Context, Operand, Output, Shared};
 use meshwork_graph::DType;
-use meshwork_graph::ops::{Gather, IndexSelect};
+use meshwork_graph::ops::{Gather, IndexSelect, PartOf};
 
 /// Elements per task below which further threads do not pay.
 const GRAIN: usize = 1 << 14;
 
-/// Indices of either integer type, in row-major order.
+/// Indices of either integer type, in row-major order, into data that may be a part of what they index.
 struct Indices<'a> {
     operand: Operand<'a>,
     walk: Walk,
     /// The dimension they go into, for messages.
     dim: usize,
+    place: Place,
+}
+
+/// Indices that data have, of those of a whole dimension.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    start: usize,
+    count: usize,
     size: usize,
 }
 
-impl<'a> Indices<'a> {
-    fn new(operand: Operand<'a>, dim: usize, size: usize) -> Self {
-        assert!(matches!(operand.dtype, DType::I64 | DType::I32), "indices of dtype {}", operand.dtype);
-        Indices { operand, walk: Walk::new(operand.layout), dim, size }
+impl Place {
+    /// `count` indices, all that there are or a part.
+    pub(crate) fn new(part_of: Option<PartOf>, count: usize) -> Self {
+        let PartOf { start, size } = part_of.unwrap_or(PartOf { start: 0, size: count });
+        Place { start, count, size }
     }
 
-    /// Calls `visit(i, index)` for the indices `start + i`.
+    /// Where an index is in the data, if it is there.
+    ///
+    /// # Errors
+    /// When there is no such index in the whole dimension.
+    #[inline(always)]
+    pub(crate) fn find(&self, index: i64) -> Result<Option<usize>, ()> {
+        // As unsigned numbers, negative ones are too large.
+        if index as u64 >= self.size as u64 {
+            return Err(());
+        }
+        let at = (index as usize).wrapping_sub(self.start);
+        Ok((at < self.count).then_some(at))
+    }
+
+    /// What is wrong with an index.
+    #[cold]
+    pub(crate) fn refusal(&self, index: i64, dim: usize) -> String {
+        format!("index {index} is out of range for dimension {dim} of size {}", self.size)
+    }
+}
+
+impl<'a> Indices<'a> {
+    fn new(operand: Operand<'a>, dim: usize, place: Place) -> Self {
+        assert!(matches!(operand.dtype, DType::I64 | DType::I32), "indices of dtype {}", operand.dtype);
+        Indices { operand, walk: Walk::new(operand.layout), dim, place }
+    }
+
+    /// Calls `visit(i, place)` for the indices `start + i`, with their places in the data that have them.
     ///
     /// # Panics
     /// When one is outside of the dimension.
-    fn each(&self, start: usize, count: usize, visit: impl FnMut(usize, usize)) {
+    fn each(&self, start: usize, count: usize, visit: impl FnMut(usize, Option<usize>)) {
         if count == 0 {
             return;
         }
@@ -52,7 +88,7 @@ impl<'a> Indices<'a> {
         first: *const I,
         start: usize,
         count: usize,
-        mut visit: impl FnMut(usize, usize),
+        mut visit: impl FnMut(usize, Option<usize>),
     ) {
         self.walk.runs(start, count, |done, position, run, stride| {
             for i in 0..run {
@@ -63,7 +99,7 @@ impl<'a> Indices<'a> {
         });
     }
 
-    /// Calls `visit(i, index)` for `count` indices from `position`, `stride` apart.
+    /// Calls `visit(i, place)` for those of `count` indices from `position`, `stride` apart, that the data have.
     fn line(&self, position: isize, stride: isize, count: usize, visit: &mut dyn FnMut(usize, usize)) {
         for i in 0..count {
             let at = position + i as isize * stride;
@@ -74,34 +110,26 @@ impl<'a> Indices<'a> {
                     _ => *self.operand.first::<i64>().offset(at),
                 }
             };
-            visit(i, self.check(index));
+            if let Some(at) = self.check(index) {
+                visit(i, at);
+            }
         }
     }
 
     #[inline(always)]
-    fn check(&self, index: i64) -> usize {
-        if !is_within(index, self.size) {
-            self.refuse(index);
-        }
-        index as usize
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn refuse(&self, index: i64) -> ! {
-        panic!("{}", out_of_range(index, self.dim, self.size));
+    fn check(&self, index: i64) -> Option<usize> {
+        self.place.find(index).unwrap_or_else(|()| panic!("{}", self.place.refusal(index, self.dim)))
     }
 }
 
-/// Whether an index is one into a dimension of this size.
-#[inline(always)]
-pub fn is_within(index: i64, size: usize) -> bool {
-    index >= 0 && (index as u64) < size as u64
-}
-
-/// What is wrong with an index.
-pub fn out_of_range(index: i64, dim: usize, size: usize) -> String {
-    format!("index {index} is out of range for dimension {dim} of size {size}")
+/// The bits of what is read where a part has nothing: the value that changes no sum, −0 for floats.
+fn nothing(dtype: DType) -> u64 {
+    match dtype {
+        DType::F64 => (-0f64).to_bits(),
+        DType::F32 => (-0f32).to_bits().into(),
+        DType::F16 | DType::BF16 => 1 << 15,
+        DType::I64 | DType::I32 | DType::U8 | DType::Bool => 0,
+    }
 }
 
 /// Reads one element per index along the dimension; inputs are `(x, index)`.
@@ -111,16 +139,23 @@ pub fn out_of_range(index: i64, dim: usize, size: usize) -> String {
 pub fn gather(op: &Gather, inputs: &[Operand], output: Output, context: Context) {
     let (x, index) = (inputs[0], inputs[1]);
     assert_eq!((index.shape(), x.dtype), (output.shape, output.dtype), "type of a gather");
-    by_size!(x.dtype, T => gather_of::<T>(op, x, index, output, context));
+    by_size!(x.dtype, T => gather_of::<T>(op, x, index, nothing(x.dtype) as T, output, context));
 }
 
-fn gather_of<T: Copy + Send + Sync>(op: &Gather, x: Operand, index: Operand, output: Output, context: Context) {
+fn gather_of<T: Copy + Send + Sync>(
+    op: &Gather,
+    x: Operand,
+    index: Operand,
+    nothing: T,
+    output: Output,
+    context: Context,
+) {
     let shape = output.shape;
     let along = x.layout.strides[op.dim];
     // Where the lines of x begin, for every output.
     let lines = (0..shape.rank()).map(|d| (shape[d], if d == op.dim { 0 } else { x.layout.strides[d] }));
     let lines = Walk::over(lines);
-    let indices = Indices::new(index, op.dim, x.shape()[op.dim]);
+    let indices = Indices::new(index, op.dim, Place::new(op.part_of, x.shape()[op.dim]));
     // SAFETY: the offset is that of an element, or there is none.
     let first = unsafe { x.bytes().cast::<T>().add(x.layout.offset) };
     let (first, out) = (Shared(first.cast_mut()), Shared(output.bytes().cast::<T>()));
@@ -136,9 +171,10 @@ fn gather_of<T: Copy + Send + Sync>(op: &Gather, x: Operand, index: Operand, out
                     places[at + i] = position + i as isize * stride;
                 }
             });
-            indices.each(range.start + done, out.len(), |i, index| {
+            indices.each(range.start + done, out.len(), |i, at| {
                 // SAFETY: the index was checked, so this is an element of x.
-                out[i] = unsafe { *first.pointer().offset(places[i] + index as isize * along) };
+                let element = |at: usize| unsafe { *first.pointer().offset(places[i] + at as isize * along) };
+                out[i] = at.map_or(nothing, element);
             });
         }
     });
@@ -151,16 +187,23 @@ fn gather_of<T: Copy + Send + Sync>(op: &Gather, x: Operand, index: Operand, out
 pub fn index_select(op: &IndexSelect, inputs: &[Operand], output: Output, context: Context) {
     let (x, index) = (inputs[0], inputs[1]);
     assert_eq!(x.dtype, output.dtype, "dtypes of an index_select");
-    by_size!(x.dtype, T => select_of::<T>(op, x, index, output, context));
+    by_size!(x.dtype, T => select_of::<T>(op, x, index, nothing(x.dtype) as T, output, context));
 }
 
-fn select_of<T: Copy + Send + Sync>(op: &IndexSelect, x: Operand, index: Operand, output: Output, context: Context) {
+fn select_of<T: Copy + Send + Sync>(
+    op: &IndexSelect,
+    x: Operand,
+    index: Operand,
+    nothing: T,
+    output: Output,
+    context: Context,
+) {
     let dims = |range: std::ops::Range<usize>| Walk::over(range.map(|d| (x.shape()[d], x.layout.strides[d])));
     let (before, behind) = (dims(0..op.dim), dims(op.dim + 1..x.shape().rank()));
     let along = x.layout.strides[op.dim];
     let (count, columns) = (index.shape().numel(), behind.len());
     assert_eq!(before.len() * count * columns, output.shape.numel(), "elements of an index_select");
-    let indices = Indices::new(index, op.dim, x.shape()[op.dim]);
+    let indices = Indices::new(index, op.dim, Place::new(op.part_of, x.shape()[op.dim]));
     // SAFETY: the offset is that of an element, or there is none.
     let first = unsafe { x.bytes().cast::<T>().add(x.layout.offset) };
     let (first, out) = (Shared(first.cast_mut()), Shared(output.bytes().cast::<T>()));
@@ -171,13 +214,19 @@ fn select_of<T: Copy + Send + Sync>(op: &IndexSelect, x: Operand, index: Operand
             let (outer, start) = (row / count, row % count);
             let here = (count - start).min(rows.end - row);
             let base = before.position(outer);
-            indices.each(start, here, |i, index| {
-                if columns > 0 {
-                    // SAFETY: the index was checked, so the slice is in x; this task owns its rows.
-                    unsafe {
-                        let source = first.pointer().offset(base + index as isize * along);
-                        behind.gather(source, 0, out.slice((row + i) * columns, columns), |x: T| x);
-                    }
+            indices.each(start, here, |i, at| {
+                if columns == 0 {
+                    return;
+                }
+                // SAFETY: this task owns its rows.
+                let out = unsafe { out.slice((row + i) * columns, columns) };
+                match at {
+                    // SAFETY: the index was checked, so the slice is in x.
+                    Some(at) => unsafe {
+                        let source = first.pointer().offset(base + at as isize * along);
+                        behind.gather(source, 0, out, |x: T| x);
+                    },
+                    None => out.fill(nothing),
                 }
             });
             row += here;

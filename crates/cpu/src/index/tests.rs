@@ -2,7 +2,7 @@ use super::*;
 use crate::reduce::{Accumulate, Term};
 use crate::testing::{Case, Sample, bits, each_context, indices, output};
 use meshwork_graph::canonical::TreeSum;
-use meshwork_graph::ops::{IndexAdd, ScatterAdd};
+use meshwork_graph::ops::{IndexAdd, PartOf, ScatterAdd};
 use meshwork_graph::{Layout, Shape, philox};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -42,7 +42,7 @@ fn check_gather<T: Sample>(shape: &[usize], count: usize, dim: usize) {
         let want: Vec<T> = indices(&picked).map(read).collect();
         each_context(|context| {
             let inputs = [x.operand(), index.operand()];
-            let got = output::<T>(&picked, |o| gather(&Gather { dim }, &inputs, o, context));
+            let got = output::<T>(&picked, |o| gather(&Gather::new(dim), &inputs, o, context));
             assert_eq!(bits(&got), bits(&want));
         });
     }
@@ -77,7 +77,7 @@ fn check_select<T: Sample>(shape: &[usize], picks: &[usize], dim: usize) {
         let want: Vec<T> = indices(&picked).map(read).collect();
         each_context(|context| {
             let inputs = [x.operand(), index.operand()];
-            let got = output::<T>(&picked, |o| index_select(&IndexSelect { dim }, &inputs, o, context));
+            let got = output::<T>(&picked, |o| index_select(&IndexSelect::new(dim), &inputs, o, context));
             assert_eq!(bits(&got), bits(&want));
         });
     }
@@ -192,6 +192,81 @@ fn elements_are_added_in_canonical_order() {
     check_scatter_add::<f32>(&[60, 50], 101, 1);
 }
 
+/// A part of the rows of a table, and what the indices name there.
+#[test]
+fn what_is_not_in_a_part_reads_as_minus_zero_and_is_not_added() {
+    let (part, rows) = (PartOf { start: 4, size: 9 }, 3);
+    let table = Case::<f32>::dense(1, &[rows, 2]);
+    let index = Case { data: vec![0i64, 4, 6, 8, 3, 7, 5, 4], layout: Layout::contiguous(&Shape::new(&[8])) };
+    let inside = |i: usize| (index.data[i] as usize).checked_sub(part.start).filter(|at| *at < rows);
+    let read = |i: usize, d: usize| inside(i).map_or(-0f32, |at| table.at(&[at, d]));
+    let selected: Vec<f32> = (0..8).flat_map(|i| [read(i, 0), read(i, 1)]).collect();
+    let columns = Case {
+        data: index.data.iter().flat_map(|&i| [i, i]).collect(),
+        layout: Layout::contiguous(&Shape::new(&[8, 2])),
+    };
+    let sources = Case::<f32>::dense(2, &[8, 2]);
+    let added = |row: usize, d: usize| {
+        let terms: Vec<(usize, f32)> =
+            (0..8).filter(|&i| inside(i) == Some(row)).map(|i| (i / 2, sources.at(&[i, d]))).collect();
+        canonical(4, &terms)
+    };
+    let sums: Vec<f32> = (0..rows).flat_map(|row| [added(row, 0), added(row, 1)]).collect();
+    let (some, op) = (Some(part), IndexAdd { part_of: Some(part), ..IndexAdd::new(0, rows) });
+    assert_eq!(op.blocks(&Shape::new(&[8])).unit, 2);
+    each_context(|context| {
+        let shape = Shape::new(&[8, 2]);
+        let select = IndexSelect { dim: 0, part_of: some };
+        let got = output::<f32>(&shape, |o| index_select(&select, &[table.operand(), index.operand()], o, context));
+        assert_eq!(bits(&got), bits(&selected));
+        let got = output::<f32>(&shape, |o| {
+            gather(&Gather { dim: 0, part_of: some }, &[table.operand(), columns.operand()], o, context);
+        });
+        assert_eq!(bits(&got), bits(&selected));
+        let mut memory = scratch(1000);
+        let got = output::<f32>(&table.layout.shape, |o| {
+            index_add(&op, &[sources.operand(), index.operand()], o, as_bytes(&mut memory), context);
+        });
+        assert_eq!(bits(&got), bits(&sums));
+        let zeros = Case { data: vec![0f32; 6], layout: table.layout.clone() };
+        let scatter = ScatterAdd { part_of: some, ..ScatterAdd::new(0) };
+        let got = output::<f32>(&table.layout.shape, |o| {
+            let inputs = [zeros.operand(), columns.operand(), sources.operand()];
+            scatter_add(&scatter, &inputs, o, as_bytes(&mut memory), context);
+        });
+        assert_eq!(bits(&got), bits(&sums));
+    });
+}
+
+#[test]
+fn an_index_outside_of_the_whole_is_refused_by_a_part() {
+    let table = Case::<f32>::dense(1, &[3, 2]);
+    for wrong in [9, -1] {
+        let index = Case { data: vec![0i64, wrong], layout: Layout::contiguous(&Shape::new(&[2])) };
+        let select = IndexSelect { dim: 0, part_of: Some(PartOf { start: 4, size: 9 }) };
+        each_context(|context| {
+            let inputs = [table.operand(), index.operand()];
+            let attempt = || output::<f32>(&Shape::new(&[2, 2]), |o| index_select(&select, &inputs, o, context));
+            let panic = catch_unwind(AssertUnwindSafe(attempt)).expect_err("an index out of range");
+            let message = panic.downcast_ref::<String>().expect("a message");
+            assert_eq!(*message, format!("index {wrong} is out of range for dimension 0 of size 9"));
+        });
+    }
+}
+
+#[test]
+fn nothing_changes_no_sum() {
+    let each = |bits: u64| [f32::from_bits(bits as u32), -0.0, 0.0, 1.5, f32::MIN_POSITIVE, f32::NEG_INFINITY];
+    for x in each(nothing(DType::F32)) {
+        let nothing = f32::from_bits(nothing(DType::F32) as u32);
+        assert_eq!([(x + nothing).to_bits(), (nothing + x).to_bits()], [x.to_bits(); 2]);
+    }
+    assert_eq!(f64::from_bits(nothing(DType::F64)).to_bits(), (-0f64).to_bits());
+    assert_eq!(f16::from_bits(nothing(DType::F16) as u16).to_bits(), f16::NEG_ZERO.to_bits());
+    assert_eq!(half::bf16::from_bits(nothing(DType::BF16) as u16), half::bf16::NEG_ZERO);
+    assert!([DType::I64, DType::I32, DType::U8].iter().all(|&dtype| nothing(dtype) == 0));
+}
+
 #[test]
 fn an_index_out_of_range_is_an_error_that_names_it() {
     let x = Case::<f32>::dense(1, &[3, 10]);
@@ -203,12 +278,12 @@ fn an_index_out_of_range_is_an_error_that_names_it() {
             let attempts: [&mut dyn FnMut(); 3] = [
                 &mut || {
                     let inputs = [x.operand(), index.operand()];
-                    output::<f32>(&Shape::new(&[3, 1]), |o| gather(&Gather { dim: 1 }, &inputs, o, context));
+                    output::<f32>(&Shape::new(&[3, 1]), |o| gather(&Gather::new(1), &inputs, o, context));
                 },
                 &mut || {
                     let inputs = [x.operand(), index.operand()];
                     let shape = Shape::new(&[3, 3, 1]);
-                    output::<f32>(&shape, |o| index_select(&IndexSelect { dim: 1 }, &inputs, o, context));
+                    output::<f32>(&shape, |o| index_select(&IndexSelect::new(1), &inputs, o, context));
                 },
                 &mut || {
                     let inputs = [x.operand(), index.operand(), source.operand()];

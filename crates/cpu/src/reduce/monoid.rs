@@ -8,6 +8,8 @@ use half::{bf16, f16};
 pub trait Accumulate: Copy + Send + Sync + 'static {
     /// The start of sums.
     const ZERO: Self;
+    /// What changes no sum, not even one of −0.
+    const NOTHING: Self;
     /// The start of products.
     const ONE: Self;
     /// Smaller than everything.
@@ -22,12 +24,17 @@ pub trait Accumulate: Copy + Send + Sync + 'static {
     fn larger(self, other: Self) -> Self;
     /// The smaller one, or NaN.
     fn smaller(self, other: Self) -> Self;
+    /// Its bits.
+    fn word(self) -> u64;
+    /// The number of these bits.
+    fn of_word(word: u64) -> Self;
 }
 
 macro_rules! accumulate_float {
     ($t:ident, $extremum:ident) => {
         impl Accumulate for $t {
             const ZERO: $t = 0.0;
+            const NOTHING: $t = -0.0;
             const ONE: $t = 1.0;
             const LOWEST: $t = $t::NEG_INFINITY;
             const HIGHEST: $t = $t::INFINITY;
@@ -47,6 +54,14 @@ macro_rules! accumulate_float {
             fn smaller(self, other: $t) -> $t {
                 $extremum::<false>(self, other)
             }
+            #[inline(always)]
+            fn word(self) -> u64 {
+                self.to_bits().into()
+            }
+            #[inline(always)]
+            fn of_word(word: u64) -> $t {
+                $t::from_bits(word as _)
+            }
         }
     };
 }
@@ -55,6 +70,7 @@ macro_rules! accumulate_int {
     ($t:ident) => {
         impl Accumulate for $t {
             const ZERO: $t = 0;
+            const NOTHING: $t = 0;
             const ONE: $t = 1;
             const LOWEST: $t = $t::MIN;
             const HIGHEST: $t = $t::MAX;
@@ -73,6 +89,14 @@ macro_rules! accumulate_int {
             #[inline(always)]
             fn smaller(self, other: $t) -> $t {
                 self.min(other)
+            }
+            #[inline(always)]
+            fn word(self) -> u64 {
+                self as u64
+            }
+            #[inline(always)]
+            fn of_word(word: u64) -> $t {
+                word as $t
             }
         }
     };

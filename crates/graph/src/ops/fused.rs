@@ -4,14 +4,14 @@ use crate::dtype::{DType, Scalar};
 use crate::graph::{Graph, NodeId};
 use crate::op::{Backward, OpError, Operation};
 use crate::ops::element::pointwise;
-use crate::ops::{Element, ReduceOp};
+use crate::ops::{Element, PartOf, ReduceOp};
 use crate::region::Region;
 use crate::rule::{Kind, SplitRule};
 use crate::shape::{Shape, Type};
 use smallvec::SmallVec;
 
-/// Most columns of a region that combines the elements of a row: a row must fit into a tile.
-pub const MAX_COLUMNS: usize = 1024;
+/// Columns of a tile. Rows with more are taken tile by tile, in several passes.
+pub const TILE_COLUMNS: usize = 1024;
 
 /// What an instruction of a fused region computes. Operands and results have one value for each element, or one for
 /// each row.
@@ -26,11 +26,11 @@ pub enum Code {
     /// `row -> x`: the value of the row at each of its elements.
     Spread,
     /// `(x, index) -> row`: the element in the column that the row's index names, as
-    /// [`Gather`](crate::ops::Gather) reads it along this dimension.
-    Gather(usize),
+    /// [`Gather`](crate::ops::Gather) reads it along this dimension, of which the columns may be a part.
+    Gather(usize, Option<PartOf>),
     /// `(index, value) -> x`: 0 except in the column that the row's index names, where it is 0 + the row's value, as
-    /// [`ScatterAdd`](crate::ops::ScatterAdd) into zeros gives it along this dimension.
-    Scatter(usize),
+    /// [`ScatterAdd`](crate::ops::ScatterAdd) into zeros gives it along this dimension, of which the columns may be a part.
+    Scatter(usize, Option<PartOf>),
 }
 
 impl From<Element> for Code {
@@ -46,7 +46,7 @@ impl Code {
             Code::Const(_) => 0,
             Code::Element(op) => op.arity(),
             Code::Reduce(..) | Code::Spread => 1,
-            Code::Gather(_) | Code::Scatter(_) => 2,
+            Code::Gather(..) | Code::Scatter(..) => 2,
         }
     }
 
@@ -57,8 +57,8 @@ impl Code {
             Code::Element(op) => op.name(),
             Code::Reduce(op, _) => op.name(),
             Code::Spread => "spread",
-            Code::Gather(_) => "gather",
-            Code::Scatter(_) => "scatter",
+            Code::Gather(..) => "gather",
+            Code::Scatter(..) => "scatter",
         }
     }
 }
@@ -226,7 +226,7 @@ impl Fused {
     /// Whether result number `output` depends on indices, which may be out of range.
     pub fn depends_on_indices(&self, output: usize) -> bool {
         let needed = self.dependencies(output);
-        let is_index = |instr: &Instr| matches!(instr.op, Code::Gather(_) | Code::Scatter(_));
+        let is_index = |instr: &Instr| matches!(instr.op, Code::Gather(..) | Code::Scatter(..));
         self.code.iter().zip(&needed[self.inputs.len()..]).any(|(instr, needed)| *needed && is_index(instr))
     }
 }

@@ -4,6 +4,10 @@
 //! canonical order: sources are cut into blocks of samples (dimension 0 of the indices, [`Blocks::sum`]), inside
 //! a block they are added one by one in index order from +0, blocks by the tree; places that a block does
 //! not touch count as +0.
+//!
+//! The dimension that is indexed can be cut, as the vocabulary of an embedding is (Shoeybi et al., *Megatron-LM*, 2019):
+//! a part knows which one it is ([`PartOf`]). What an index names elsewhere is read as −0, the one value x with
+//! x + y = y for every y, and not added. So exactly one part has what is read, and the sum of all is that, bit for bit.
 
 use crate::canonical::{Blocking, Blocks};
 use crate::dtype::DType;
@@ -11,6 +15,24 @@ use crate::graph::{Graph, NodeId};
 use crate::op::{Backward, OpError, Operation};
 use crate::rule::{Kind, SplitRule};
 use crate::shape::{Shape, Type};
+use std::ops::Range;
+
+/// Where data lie that are a part of the dimension that is indexed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PartOf {
+    /// The index of their first element in the whole dimension.
+    pub start: usize,
+    /// Size of the whole dimension.
+    pub size: usize,
+}
+
+impl PartOf {
+    /// The indices `range` of a dimension of `size` indices, which may be a part itself; `None` for all of a whole one.
+    fn range(outer: Option<PartOf>, range: Range<usize>, size: usize) -> Option<PartOf> {
+        let outer = outer.unwrap_or(PartOf { start: 0, size });
+        (range.len() < outer.size).then_some(PartOf { start: outer.start + range.start, size: outer.size })
+    }
+}
 
 /// `(x, index) -> y` with `y[…, i, …] = x[…, index[…, i, …], …]` along `dim`; `y` has the shape of `index`, whose
 /// other sizes are those of `x`.
@@ -18,6 +40,15 @@ use crate::shape::{Shape, Type};
 pub struct Gather {
     /// The dimension that is indexed.
     pub dim: usize,
+    /// What `x` is along it, if not all.
+    pub part_of: Option<PartOf>,
+}
+
+impl Gather {
+    /// From all of a dimension.
+    pub fn new(dim: usize) -> Self {
+        Gather { dim, part_of: None }
+    }
 }
 
 /// `(base, index, source) -> base` with `source` added at `index` along `dim`.
@@ -25,6 +56,8 @@ pub struct Gather {
 pub struct ScatterAdd {
     /// The dimension that is indexed.
     pub dim: usize,
+    /// What `base` is along it, if not all.
+    pub part_of: Option<PartOf>,
     /// How the sums are cut.
     pub blocking: Blocking,
 }
@@ -32,7 +65,12 @@ pub struct ScatterAdd {
 impl ScatterAdd {
     /// Sums over a whole batch.
     pub fn new(dim: usize) -> Self {
-        ScatterAdd { dim, blocking: Blocking::Samples }
+        ScatterAdd { dim, part_of: None, blocking: Blocking::Samples }
+    }
+
+    /// Keeps the indices `range` of a base of so many.
+    pub(crate) fn keep_part(&mut self, range: Range<usize>, size: usize) {
+        self.part_of = PartOf::range(self.part_of, range, size);
     }
 
     /// The cut of the sums for indices of this shape.
@@ -47,6 +85,15 @@ impl ScatterAdd {
 pub struct IndexSelect {
     /// The dimension that is indexed.
     pub dim: usize,
+    /// What `x` is along it, if not all.
+    pub part_of: Option<PartOf>,
+}
+
+impl IndexSelect {
+    /// From all of a dimension.
+    pub fn new(dim: usize) -> Self {
+        IndexSelect { dim, part_of: None }
+    }
 }
 
 /// `(source, index) -> y`: adds slices of `source` into zeros, the adjoint of [`IndexSelect`].
@@ -56,6 +103,8 @@ pub struct IndexAdd {
     pub dim: usize,
     /// Size of that dimension.
     pub size: usize,
+    /// What the result is along it, if not all.
+    pub part_of: Option<PartOf>,
     /// How the sums are cut.
     pub blocking: Blocking,
 }
@@ -63,7 +112,13 @@ pub struct IndexAdd {
 impl IndexAdd {
     /// Sums over a whole batch.
     pub fn new(dim: usize, size: usize) -> Self {
-        IndexAdd { dim, size, blocking: Blocking::Samples }
+        IndexAdd { dim, size, part_of: None, blocking: Blocking::Samples }
+    }
+
+    /// Keeps the indices `range` of the result.
+    pub(crate) fn keep_part(&mut self, range: Range<usize>) {
+        self.part_of = PartOf::range(self.part_of, range.clone(), self.size);
+        self.size = range.len();
     }
 
     /// The cut of the sums for indices of this shape.
@@ -75,6 +130,12 @@ impl IndexAdd {
 fn blocks(blocking: Blocking, index: &Shape) -> Blocks {
     let outer = index.first().copied().unwrap_or(1);
     Blocks::sum(blocking, outer, index.iter().skip(1).product())
+}
+
+/// The rule that the dimension of the data that is indexed can be cut, where results of this type have sums.
+fn picked(dim: usize, output: &Type) -> SplitRule {
+    let rule = SplitRule::whole();
+    if output.dtype == DType::Bool { rule } else { rule.factor(Kind::Picked, &[Some(dim), None], None) }
 }
 
 fn check_index(name: &str, index: &Type) -> Result<(), OpError> {
@@ -109,8 +170,7 @@ impl Operation for Gather {
     }
 
     fn rule(&self, _: &[&Type], output: &Type) -> SplitRule {
-        // Any index may name any place along the dimension: the data are whole there.
-        (0..output.shape.rank()).fold(SplitRule::whole(), |rule, d| {
+        (0..output.shape.rank()).fold(picked(self.dim, output), |rule, d| {
             let data = (d != self.dim).then_some(d);
             rule.factor(Kind::Mapped, &[data, Some(d)], Some(d))
         })
@@ -136,16 +196,17 @@ impl Operation for ScatterAdd {
     }
 
     fn gradient(&self, g: &mut Graph, b: &Backward) -> Vec<Option<NodeId>> {
-        let source = g.add_node(Gather { dim: self.dim }, &[b.grad, b.inputs[1]]);
+        let source = g.add_node(Gather::new(self.dim), &[b.grad, b.inputs[1]]);
         vec![Some(b.grad), None, Some(source)]
     }
 
     fn rule(&self, _: &[&Type], output: &Type) -> SplitRule {
-        // Any index may name any place along the dimension, and the base is added to the sum of all sources: parts of them
-        // would add it to parts of the sum, in another order.
-        (0..output.shape.rank())
-            .filter(|&d| d != self.dim)
-            .fold(SplitRule::whole(), |rule, d| rule.factor(Kind::Mapped, &[Some(d); 3], Some(d)))
+        // Any source may go to any place along the dimension, and the base is added to the sum of all sources: parts of
+        // them would add it to parts of the sum, in another order.
+        (0..output.shape.rank()).fold(SplitRule::whole(), |rule, d| {
+            let source = (d != self.dim).then_some(d);
+            rule.factor(Kind::Mapped, &[Some(d), source, source], Some(d))
+        })
     }
 
     fn flops(&self, inputs: &[&Type], _: &Type) -> u64 {
@@ -176,9 +237,8 @@ impl Operation for IndexSelect {
     }
 
     fn rule(&self, inputs: &[&Type], output: &Type) -> SplitRule {
-        // Any index may name any slice of the data: their dimension is whole.
         let indices = inputs[1].shape.rank();
-        (0..output.shape.rank()).fold(SplitRule::whole(), |rule, d| {
+        (0..output.shape.rank()).fold(picked(self.dim, output), |rule, d| {
             let places = if d < self.dim {
                 [Some(d), None]
             } else if d < self.dim + indices {
@@ -217,20 +277,23 @@ impl Operation for IndexAdd {
     }
 
     fn gradient(&self, g: &mut Graph, b: &Backward) -> Vec<Option<NodeId>> {
-        vec![Some(g.add_node(IndexSelect { dim: self.dim }, &[b.grad, b.inputs[1]])), None]
+        vec![Some(g.add_node(IndexSelect::new(self.dim), &[b.grad, b.inputs[1]])), None]
     }
 
     fn rule(&self, inputs: &[&Type], output: &Type) -> SplitRule {
-        // Any index may name any slice of the result: that dimension is whole. So are the indices' other dimensions, which
-        // lie inside the blocks.
+        // Any slice may go to any part of the result. The indices' other dimensions are whole: they lie inside the blocks.
         let index = &inputs[1].shape;
         let mut rule = SplitRule::whole();
         if index.rank() > 0 {
             rule = rule.factor(Kind::Sum, &[Some(self.dim), Some(0)], None).every(self.blocks(index).unit);
         }
-        (0..output.shape.rank()).filter(|&d| d != self.dim).fold(rule, |rule, d| {
-            let from = if d < self.dim { d } else { d + index.rank() - 1 };
-            rule.factor(Kind::Mapped, &[Some(from), None], Some(d))
+        (0..output.shape.rank()).fold(rule, |rule, d| {
+            let from = match d {
+                _ if d == self.dim => None,
+                _ if d < self.dim => Some(d),
+                _ => Some(d + index.rank() - 1),
+            };
+            rule.factor(Kind::Mapped, &[from, None], Some(d))
         })
     }
 

@@ -172,7 +172,7 @@ fn rows_are_reduced_and_picked_from_in_their_region() {
     let log = g.unary(UnaryOp::Log, sum);
     let log = g.restore(log, &[1], &shape);
     let scores = g.sub(shifted, log);
-    let picked = g.add_node(Gather { dim: 1 }, &[scores, class]);
+    let picked = g.add_node(Gather::new(1), &[scores, class]);
     let seed = g.constant(1.0, DType::F32);
     let seed = g.spread(seed, Shape::new(&[6, 1]));
     let grad = differentiate(&mut g, &[(picked, seed)], &[x])[0].expect("the scores depend on x");
@@ -292,8 +292,8 @@ fn parts_of_a_batch_sum_in_the_blocks_of_the_whole() {
     let rows = g.add_node(Input { ty: Type::new(DType::I64, [8, 12]) }, &[]);
     let features = g.add_node(Conv::new(geometry), &[image, kernel]);
     let features = g.reshape(features, Shape::new(&[8, 12]));
-    let embedded = g.add_node(IndexSelect { dim: 0 }, &[table, index]);
-    let picked = g.add_node(Gather { dim: 0 }, &[table, rows]);
+    let embedded = g.add_node(IndexSelect::new(0), &[table, index]);
+    let picked = g.add_node(Gather::new(0), &[table, rows]);
     let x = g.add(features, embedded);
     let x = g.add(x, picked);
     let y = linear(&mut g, x, w);
@@ -378,7 +378,7 @@ fn what_may_fail_is_in_no_chain() {
     let index = g.add_node(Input { ty: Type::new(DType::I64, [8, 3]) }, &[]);
     let y = g.unary(UnaryOp::Exp, x);
     let y = g.add_node(CumSum { dim: 1, reverse: false }, &[y]);
-    let picked = g.add_node(Gather { dim: 1 }, &[y, index]);
+    let picked = g.add_node(Gather::new(1), &[y, index]);
     let picked = g.unary(UnaryOp::Exp, picked);
     let sum = g.reduce(Reduce::new(ReduceOp::Max, &[1]), picked);
     g.outputs = vec![sum, y];

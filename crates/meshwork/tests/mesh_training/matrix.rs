@@ -1,6 +1,6 @@
 //! The built-in models and a small one with everything: all ways to spread them.
 
-use crate::models::{convolutions, gpt, lenet, llama, mlp, small};
+use crate::models::{convolutions, gpt, gpt_of_many_words, lenet, llama, llama_of_many_words, mlp, small};
 use crate::recompute::recomputed;
 use crate::run::{Layout, Recipe, some};
 use meshwork::mesh::{Plan, Zero};
@@ -109,6 +109,27 @@ fn a_small_llama_in_f16_is_the_same_on_every_mesh() {
 }
 
 #[test]
+fn tied_embeddings_of_a_vocabulary_that_is_cut_are_the_same_on_every_mesh() {
+    Recipe::new(gpt_of_many_words, 4).check(&part());
+    Recipe::new(gpt_of_many_words, 4).check(&text_part());
+    Recipe { sizes: &[3, 1], ..Recipe::new(gpt_of_many_words, 4) }.check(&some());
+}
+
+#[test]
+fn an_embedding_and_a_head_that_are_cut_by_the_vocabulary_are_the_same_on_every_mesh() {
+    Recipe::new(llama_of_many_words, 4).check(&part());
+    Recipe { sizes: &[3, 1], ..Recipe::new(llama_of_many_words, 4) }.check(&some());
+}
+
+#[test]
+fn a_vocabulary_that_is_cut_in_bf16_and_f16_is_the_same_on_every_mesh() {
+    for subject in [gpt_of_many_words, llama_of_many_words] {
+        Recipe::new(subject, 4).with_precision(Precision::BF16).check(&some());
+        Recipe::new(subject, 12).with_precision(Precision::F16).check(&some());
+    }
+}
+
+#[test]
 fn lenet_in_bf16_is_the_same_on_every_mesh() {
     Recipe::new(lenet, 8).with_precision(Precision::BF16).check(&part());
 }
@@ -173,6 +194,28 @@ mod whole_matrix {
             let recipe = Recipe { again: Some(recomputed), ..Recipe::new(subject, 4) }.with_precision(precision);
             recipe.check(&layouts());
             recipe.check(&text_layouts());
+        }
+    }
+
+    #[test]
+    #[ignore = "takes minutes"]
+    fn tied_embeddings_of_a_vocabulary_that_is_cut_are_the_same_on_every_mesh() {
+        Recipe::new(gpt_of_many_words, 8).check(&layouts());
+        Recipe::new(gpt_of_many_words, 8).check(&text_layouts());
+    }
+
+    #[test]
+    #[ignore = "takes minutes"]
+    fn an_embedding_and_a_head_that_are_cut_by_the_vocabulary_are_the_same_on_every_mesh() {
+        Recipe::new(llama_of_many_words, 8).check(&layouts());
+        Recipe::new(llama_of_many_words, 8).check(&text_layouts());
+    }
+
+    #[test]
+    #[ignore = "takes minutes"]
+    fn vocabularies_that_are_cut_in_bf16_are_the_same_on_every_mesh() {
+        for subject in [gpt_of_many_words, llama_of_many_words] {
+            Recipe::new(subject, 6).with_precision(Precision::BF16).check(&layouts());
         }
     }
 

@@ -211,6 +211,26 @@ pub fn llama() -> Subject {
     text("llama", TransformerConfig { kv_heads: 3, ..config })
 }
 
+/// A vocabulary that is cut along `tensor` into uneven parts, with tied embeddings.
+pub fn gpt_of_many_words() -> Subject {
+    of_many_words("gpt of many words", TransformerConfig::gpt2(257, 9, 1, 48, 4))
+}
+
+/// And with embeddings of their own at both ends.
+pub fn llama_of_many_words() -> Subject {
+    of_many_words("llama of many words", TransformerConfig::llama(131, 9, 1, 36, 6))
+}
+
+fn of_many_words(name: &'static str, config: TransformerConfig) -> Subject {
+    let subject = text(name, config);
+    assert!(subject.places.iter().any(|rule| rule.matches("embedding.weight")), "{name}: the vocabulary is not cut");
+    Subject {
+        classes: config.vocabulary,
+        inputs: |batch| (rand(&[batch, 9]) * 131.0).floor().to_dtype(DType::I64),
+        ..subject
+    }
+}
+
 /// Layers with more parameters than are gathered at once, the first of which are used again.
 #[derive(Debug, Module)]
 pub struct Deep {

@@ -141,8 +141,8 @@ impl Builder<'_> {
                 let blocks = op.blocks(&self.region.space.shape);
                 Code::Reduce(op.op, blocks.unit * blocks.inner)
             }
-            Op::Gather(op) => Code::Gather(op.dim),
-            Op::ScatterAdd(op) => Code::Scatter(op.dim),
+            Op::Gather(op) => Code::Gather(op.dim, op.part_of),
+            Op::ScatterAdd(op) => Code::Scatter(op.dim, op.part_of),
             op => unreachable!("{} is in no region", op.operation().name()),
         };
         let of_rows = self.region.space.is_of_rows(&node.ty.shape);

@@ -3,7 +3,7 @@
 use super::constant;
 use crate::graph::{Graph, NodeId};
 use crate::op::Op;
-use crate::ops::{MAX_COLUMNS, Space};
+use crate::ops::{Space, TILE_COLUMNS};
 use crate::passes::rewrite::live;
 
 /// Most instructions of a region: its values must fit into the first-level cache, tile by tile.
@@ -12,6 +12,8 @@ const MAX_INSTRUCTIONS: usize = 48;
 const MAX_INPUTS: usize = 16;
 /// Most results of a region.
 const MAX_RESULTS: usize = 8;
+/// Fewest rows that are combined in a region if they are wider than a tile: fewer would leave threads idle.
+const WIDE_ROWS: usize = 64;
 /// A region may compute a result so many heavy kernels before it is needed, but not earlier: it would occupy memory.
 const EARLY: usize = 4;
 
@@ -321,18 +323,24 @@ fn space(graph: &Graph, id: NodeId) -> Option<Space> {
     let node = graph.node(id);
     let shape = || graph.ty(node.inputs[0]).shape.clone();
     let picks = |dim: usize, index: NodeId| dim + 1 == shape().rank() && graph.ty(index).shape[dim] == 1;
-    let rows = |row_dims: usize| {
+    let rows = |row_dims: usize, block: usize| {
         let space = Space { shape: shape(), row_dims };
-        (2..=MAX_COLUMNS).contains(&space.columns()).then_some(space)
+        let columns = space.columns();
+        // A row is computed by one thread, tile by tile, so that blocks must not reach over the end of a tile.
+        let can_be_wide = row_dims + 1 == space.shape.rank()
+            && space.row_shape().numel() >= WIDE_ROWS
+            && TILE_COLUMNS.is_multiple_of(block);
+        (columns > 1 && (columns <= TILE_COLUMNS || can_be_wide)).then_some(space)
     };
     match &node.op {
         Op::Element(_) => Some(Space::elements(node.ty.shape.clone())),
         Op::Reduce(op) => {
             let kept = shape().rank() - op.dims.len();
-            if op.dims.iter().copied().eq(kept..shape().rank()) { rows(kept) } else { None }
+            let is_of_rows = op.dims.iter().copied().eq(kept..shape().rank());
+            if is_of_rows { rows(kept, op.blocks(&shape()).unit) } else { None }
         }
-        Op::Gather(op) if picks(op.dim, node.inputs[1]) => rows(op.dim),
-        Op::ScatterAdd(op) if picks(op.dim, node.inputs[1]) && is_zero(graph, node.inputs[0]) => rows(op.dim),
+        Op::Gather(op) if picks(op.dim, node.inputs[1]) => rows(op.dim, 1),
+        Op::ScatterAdd(op) if picks(op.dim, node.inputs[1]) && is_zero(graph, node.inputs[0]) => rows(op.dim, 1),
         _ => None,
     }
 }

@@ -123,6 +123,7 @@ impl Axis<'_> {
                 Kind::Whole | Kind::Halo => false,
                 // A user's operation does not say how to cut its sums as the whole.
                 Kind::Sum | Kind::Prod => node.op.clone().blocking_mut().is_some(),
+                Kind::Picked => node.op.clone().part_of_mut().is_some(),
                 Kind::Mapped | Kind::Max | Kind::Min => true,
             };
             let usable = size > 1 && can_be_cut;
@@ -264,11 +265,12 @@ impl Axis<'_> {
     }
 
     /// First by whether operands must move, then by the bytes that move. A part that is needed as it is wished for is free: its
-    /// way there was in its own price, and others may need it so, too.
+    /// way there was in its own price, if it was not given, and others may need it so, too.
     fn price(&self, id: NodeId, candidate: &Candidate, wishes: &[Option<Placement>]) -> (bool, usize) {
         let node = self.graph.node(id);
         let is_paid = |from: Placement, i: usize, x: NodeId| {
-            is_pointwise(node) && from.cut().is_some() && wishes[x.index()] == Some(candidate.operands[i])
+            let has_price = self.given(x).is_none();
+            is_pointwise(node) && has_price && from.cut().is_some() && wishes[x.index()] == Some(candidate.operands[i])
         };
         let mut bytes = 0;
         for (i, x) in read(node).iter().enumerate() {
@@ -284,6 +286,12 @@ impl Axis<'_> {
                 Source::At(from) => self.way_between(*x, from, candidate.operands[i]),
             };
         }
+        let onward = wishes[id.index()].map_or(0, |wish| self.way_between(id, candidate.output, wish));
+        // A result that may be much larger than the operands, and that shall be cut: the bytes alone decide.
+        let is_wide = matches!(node.op, Op::Expand(_) | Op::IndexAdd(_));
+        if is_wide && wishes[id.index()].is_some_and(|wish| wish.cut().is_some()) {
+            return (false, bytes + onward);
+        }
         // A value from elsewhere, and a gathered one, comes in any case.
         let unmoved = read(node).iter().enumerate().all(|(i, x)| match self.source(*x) {
             Source::At(Placement::Sharded { .. }) if !is_pointwise(node) => {
@@ -292,7 +300,6 @@ impl Axis<'_> {
             Source::At(from) => is_paid(from, i, *x) || self.way_between(*x, from, candidate.operands[i]) == 0,
             Source::Anywhere | Source::Elsewhere => true,
         });
-        let onward = wishes[id.index()].map_or(0, |wish| self.way_between(id, candidate.output, wish));
         (!unmoved, bytes + onward)
     }
 
@@ -356,12 +363,13 @@ impl Resolved<'_> {
         (cut_dim == dim).then(|| recut(cut, out, whole_steps(unit, step) * out_step))
     }
 
-    /// The cut of an operand that gives a cut of the result.
+    /// How an operand must lie for a cut of the result: cut as well, or whole where it is repeated along the dimension.
     fn backward(&self, input: usize, cut: Placement) -> Option<Placement> {
-        let (dim, step) = self.inputs.get(input).copied().flatten()?;
         let (out, out_step) = self.output?;
         let (cut_dim, unit) = cut.cut()?;
-        (cut_dim == out).then(|| recut(cut, dim, whole_steps(unit, out_step) * step))
+        let carrier = *self.inputs.get(input)?;
+        let carried = |(dim, step)| recut(cut, dim, whole_steps(unit, out_step) * step);
+        (cut_dim == out).then(|| carrier.map_or(Placement::Replicated, carried))
     }
 
     /// Where the factor is cut when nothing else says so: samples between blocks, so that sums over them fit.
@@ -376,7 +384,7 @@ impl Resolved<'_> {
         let split = |(dim, step): (usize, usize)| Placement::Split { dim, unit: unit * step };
         let output = match self.factor.kind {
             Kind::Mapped => split(self.output.expect("a mapped factor is in the result")),
-            Kind::Sum => Placement::Partial(Merge::Sum),
+            Kind::Sum | Kind::Picked => Placement::Partial(Merge::Sum),
             Kind::Prod => Placement::Partial(Merge::Prod),
             Kind::Max => Placement::Partial(Merge::Max),
             Kind::Min => Placement::Partial(Merge::Min),

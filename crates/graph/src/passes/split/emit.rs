@@ -9,7 +9,7 @@ use crate::dtype::DType;
 use crate::graph::{Graph, Node, NodeId, Operands};
 use crate::mesh::{Mesh, Placement, Placements};
 use crate::op::Op;
-use crate::ops::{Barrier, Element, Input};
+use crate::ops::{Barrier, Element, Input, PartOf};
 use crate::passes::work::takes_little;
 use crate::region::Region;
 use crate::rule::{Factor, Kind};
@@ -48,8 +48,8 @@ pub(super) struct Part {
     pub roots: SmallVec<[Root; 1]>,
 }
 
-/// The sum of a run of blocks that are the leaves of one sub-tree; 0..1 for a whole value. Of extrema, one block stands for the
-/// part of the terms that they are of.
+/// The sum of a run of blocks that are the leaves of one sub-tree; 0..1 for a whole value. Of extrema, and of what is read at
+/// indices, one block stands for the part that they are of.
 #[derive(Clone)]
 pub(super) struct Root {
     pub blocks: Range<usize>,
@@ -433,7 +433,12 @@ impl<'a> Emitter<'a> {
         let size = factor.size(&types, &node.ty);
         let range = ranges(merged);
         if !matches!(factor.kind, Kind::Sum | Kind::Prod) {
-            // Extrema are cut along any number of dimensions: ranks with the same part of all of them have the same one.
+            // Extrema are cut along any number of dimensions: ranks with the same part of all of them have the same one. Of
+            // what is read at indices one rank has each element.
+            let mut op = op;
+            if let (Kind::Picked, Some(part_of)) = (factor.kind, op.part_of_mut()) {
+                *part_of = Some(PartOf { start: range.start, size });
+            }
             let merged = cut.iter().filter(|&&factor| choice.rule.factors[factor].output.is_none());
             let number = merged.fold(0, |number, &factor| {
                 number * (choice.rule.factors[factor].size(&types, &node.ty) + 1) + ranges(factor).start

@@ -29,6 +29,7 @@ use super::{Dropout, Embedding, Init, Layer, Linear, Module, init};
 use crate::DType;
 use crate::mesh::{Placement, Rule};
 use crate::tensor::{Tensor, checkpoint, counted};
+use meshwork_graph::canonical::{Blocking, Blocks};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A language model: from tokens to the logits of the token after each of them.
@@ -169,11 +170,11 @@ impl TransformerConfig {
     }
 
     /// Where the parameters are cut along the axis `tensor` (Shoeybi et al., 2019): queries, keys and values between heads,
-    /// the feed-forward layers between their features, and the layers after them by their inputs.
+    /// the feed-forward layers between their features, the layers after them by their inputs, and the embedding and the head
+    /// by the vocabulary, if it has more than one part.
     pub fn tensor_plan(&self) -> Vec<Rule> {
-        let cut = |name: &str, dim: usize, unit: usize| {
-            Rule::new(&format!("blocks.*.{name}"), [("tensor", Placement::Split { dim, unit })])
-        };
+        let split = |name: &str, dim: usize, unit: usize| Rule::new(name, [("tensor", Placement::Split { dim, unit })]);
+        let cut = |name: &str, dim: usize, unit: usize| split(&format!("blocks.*.{name}"), dim, unit);
         let (query, key) = (self.head_size * (self.heads / self.kv_heads), self.head_size);
         let mut rules = Vec::new();
         let mut columns = |layer: &str, unit: usize| {
@@ -191,6 +192,24 @@ impl TransformerConfig {
         }
         rules.push(cut("attention.output.weight", 1, 0));
         rules.push(cut("feed_forward.down.weight", 1, 0));
+        let unit = self.vocabulary_unit();
+        if self.vocabulary >= 2 * unit {
+            rules.push(split("embedding.weight", 0, unit));
+            if !self.tied {
+                rules.push(split("head.weight", 0, unit));
+            }
+        }
         rules
+    }
+
+    /// Where the vocabulary may be cut: between the blocks of both sums over it, that of the softmax and that of the product
+    /// which gives the gradient of the features. The parts of a large one are larger, as far as they can still be even: the
+    /// sub-trees that they are made of are fewer then, and so are the sums that move.
+    fn vocabulary_unit(&self) -> usize {
+        const PARTS: usize = 16;
+        let product = Blocks::contraction(Blocking::Features, self.vocabulary, 1).unit;
+        let softmax = Blocks::sum(Blocking::Features, self.vocabulary, 1).unit;
+        let even = self.vocabulary / PARTS;
+        product.max(softmax).max(if even > 0 { 1 << even.ilog2() } else { 1 })
     }
 }

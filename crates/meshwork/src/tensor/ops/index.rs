@@ -10,7 +10,7 @@ impl Tensor {
     pub fn gather(&self, dim: isize, index: &Tensor) -> Tensor {
         let dim = self.dim(dim);
         let x = self.cut_to(index, dim, "gather");
-        Tensor::record(Gather { dim }, &[&x, index])
+        Tensor::record(Gather::new(dim), &[&x, index])
     }
 
     /// The tensor with `source` added at `index` along `dim`; repeated indices add up.
@@ -50,13 +50,13 @@ impl Tensor {
     pub fn index_select(&self, dim: isize, index: &Tensor) -> Tensor {
         assert!(index.rank() <= 1, "index_select needs 1-d indices, not {}", index.ty());
         let index = if index.rank() == 0 { index.reshape(&[1]) } else { index.clone() };
-        Tensor::record(IndexSelect { dim: self.dim(dim) }, &[self, &index])
+        Tensor::record(IndexSelect::new(self.dim(dim)), &[self, &index])
     }
 
     /// Rows of a table `[V, D]` by indices of any shape `[…]`: `[…, D]`.
     #[track_caller]
     pub fn embedding(&self, indices: &Tensor) -> Tensor {
         assert!(self.rank() == 2, "an embedding table is [entries, size], not {}", self.ty());
-        Tensor::record(IndexSelect { dim: 0 }, &[self, indices])
+        Tensor::record(IndexSelect::new(0), &[self, indices])
     }
 }

@@ -165,7 +165,7 @@ impl Picked {
             Some(w) => {
                 let classes = log_p.shape()[dim];
                 assert!(w.shape() == [classes], "class weights {} for {classes} classes", w.ty());
-                let weight = counted(Tensor::record(IndexSelect { dim: 0 }, &[w, &class]));
+                let weight = counted(Tensor::record(IndexSelect::new(0), &[w, &class]));
                 Picked { nll: nll.binary(BinaryOp::Mul, &weight), weight, counts }
             }
         }

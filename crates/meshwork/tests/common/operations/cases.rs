@@ -184,15 +184,22 @@ fn views() -> Vec<Case> {
     ]
 }
 
+/// +0 and −0, which are told apart by their bits.
+fn signed_zeros(shape: &[usize]) -> Tensor {
+    randoms(shape) * 0.0
+}
+
 fn looked_up() -> Vec<Case> {
     let r = randoms;
     vec![
-        case(Gather { dim: 0 }, &[r(&[9, 5]), indices(9, &[7, 5])]),
-        case(Gather { dim: 1 }, &[r(&[4, 9, 3]), indices(9, &[4, 7, 3])]),
+        case(Gather::new(0), &[r(&[9, 5]), indices(9, &[7, 5])]),
+        case(Gather::new(1), &[r(&[4, 9, 3]), indices(9, &[4, 7, 3])]),
         case(ScatterAdd::new(0), &[r(&[9, 5]), indices(9, &[70, 5]), r(&[70, 5])]),
         case(ScatterAdd::new(1), &[r(&[6, 4]), indices(4, &[6, 20]), r(&[6, 20])]),
-        case(IndexSelect { dim: 1 }, &[r(&[3, 9, 4]), indices(9, &[7])]),
-        case(IndexSelect { dim: 0 }, &[r(&[9, 4]), indices(9, &[5, 3])]),
+        case(IndexSelect::new(1), &[r(&[3, 9, 4]), indices(9, &[7])]),
+        case(IndexSelect::new(0), &[r(&[9, 4]), indices(9, &[5, 3])]),
+        case(IndexSelect::new(0), &[signed_zeros(&[9, 4]), indices(9, &[5, 3])]),
+        case(Gather::new(1), &[signed_zeros(&[4, 9]), indices(9, &[4, 7])]),
         case(IndexAdd::new(1, 9), &[r(&[3, 70, 4]), indices(9, &[70])]),
         case(IndexAdd::new(0, 9), &[r(&[40, 6, 5]), indices(9, &[40, 6])]),
     ]

@@ -2,6 +2,7 @@
 
 use meshwork::Tensor;
 use meshwork::graph::canonical::{Blocking, TreeSum};
+use meshwork::graph::ops::PartOf;
 use meshwork::graph::region::Region;
 use meshwork::graph::{Factor, Kind, Op, Shape, Type};
 use meshwork::tensor::concat;
@@ -77,6 +78,10 @@ impl Case {
         if let (None, Some(unit)) = (factor.output, factor.granularity) {
             *op.blocking_mut().expect("a sum that is cut has blocks") = Blocking::Every(unit);
         }
+        if let (Kind::Picked, Some(part_of)) = (factor.kind, op.part_of_mut()) {
+            let (x, dim) = (&self.inputs[0], factor.inputs[0]?);
+            *part_of = Some(PartOf { start: elements(x.shape()[dim]).start, size: x.shape()[dim] });
+        }
         let found = infer(&op, &inputs)?;
         (found == Type::new(whole.dtype(), region.shape()))
             .then(|| Tensor::record(op, &inputs.iter().collect::<Vec<_>>()))
@@ -107,6 +112,7 @@ impl Case {
             Kind::Prod => tree(|a, b| &a * &b),
             Kind::Max => fold(|a, b| a.maximum(&b)),
             Kind::Min => fold(|a, b| a.minimum(&b)),
+            Kind::Picked => fold(|a, b| &a + &b),
             Kind::Whole | Kind::Halo => panic!("{:?} cannot be cut", factor.kind),
         }
     }

@@ -27,7 +27,7 @@ pub fn missing(case: &Case, factors: &[Factor]) -> Vec<Factor> {
                 if declared {
                     continue;
                 }
-                for kind in kinds(output, &whole) {
+                for kind in kinds(case, output, &whole) {
                     let unit = output.is_none().then(|| blocks(case)).flatten();
                     let factor = Factor { kind, inputs: inputs.clone(), output, granularity: unit, count: Some(size) };
                     if cuts(&factor, size).into_iter().any(|at| holds(case, &factor, [at, size], &whole)) {
@@ -49,10 +49,11 @@ fn assignments(case: &Case) -> Vec<Vec<Option<usize>>> {
     })
 }
 
-fn kinds(output: Option<usize>, whole: &Tensor) -> Vec<Kind> {
+fn kinds(case: &Case, output: Option<usize>, whole: &Tensor) -> Vec<Kind> {
     match output {
         Some(_) => vec![Kind::Mapped],
         None if whole.dtype() == meshwork::DType::Bool => vec![Kind::Max, Kind::Min],
+        None if case.op.clone().part_of_mut().is_some() => vec![Kind::Picked, Kind::Max, Kind::Min],
         None => vec![Kind::Sum, Kind::Prod, Kind::Max, Kind::Min],
     }
 }
@@ -83,7 +84,7 @@ fn holds(case: &Case, factor: &Factor, [at, size]: [usize; 2], whole: &Tensor) -
         let rest = case.part(factor, size, &(at..size), whole)?;
         let merged = match factor.kind {
             Kind::Mapped => meshwork::tensor::concat(&[&first, &rest], factor.output? as isize),
-            Kind::Sum => &first + &rest,
+            Kind::Sum | Kind::Picked => &first + &rest,
             Kind::Prod => &first * &rest,
             Kind::Max => first.maximum(&rest),
             _ => first.minimum(&rest),

@@ -1,0 +1,285 @@
+//! Regions whose rows are wider than a tile. A row is passed over several times, tile by tile, while it is in the second
+//! cache: what combines its elements is known when a pass has ended, and what is computed with that comes in the next one.
+//! Elements are computed again in every pass that needs them; results are stored in the last, so that they may lie where
+//! operands do.
+
+use super::ops::{self, Tile, held};
+use super::place::is_exact;
+use super::rows::{self, Roots};
+use super::{Place, Plan, Span, Step, TILE, is_half};
+use meshwork_graph::DType;
+use meshwork_graph::ops::{Code, Fused};
+use smallvec::SmallVec;
+
+/// What is done to each row.
+pub(super) struct Wide {
+    /// Brings values of rows into their slots.
+    loads: Vec<Step>,
+    passes: Vec<Pass>,
+    /// What is computed of rows when all passes have ended.
+    after: Vec<Step>,
+}
+
+struct Pass {
+    /// What is computed of rows before.
+    before: Vec<Step>,
+    /// What is computed of each tile.
+    tiles: Vec<Step>,
+    /// Instructions that combine the elements of the row.
+    combining: SmallVec<[usize; 4]>,
+    /// Where the registers are meanwhile.
+    places: Vec<Place>,
+    /// Whether results are stored.
+    stores: bool,
+}
+
+/// Whether an instruction makes a value of a row from its elements.
+fn combines(op: Code) -> bool {
+    matches!(op, Code::Reduce(..) | Code::Gather(..))
+}
+
+/// For each register the pass in which its elements can be computed, or before which a value of rows is known.
+fn stages(op: &Fused) -> Vec<usize> {
+    let mut stages = vec![0; op.inputs.len()];
+    for instr in &op.code {
+        let known = instr.reads().iter().map(|&arg| stages[usize::from(arg)]).max().unwrap_or(0);
+        stages.push(known + usize::from(combines(instr.op)));
+    }
+    stages
+}
+
+/// Gives out slots.
+#[derive(Default)]
+struct Slots {
+    count: usize,
+    free: Vec<usize>,
+}
+
+impl Slots {
+    fn take(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.count += 1;
+            self.count - 1
+        })
+    }
+}
+
+impl Plan<'_> {
+    /// Gives every register a place for each pass. Values of rows and constants have slots of their own.
+    pub(super) fn place_wide(&mut self) -> Wide {
+        let op = self.op;
+        let (inputs, count) = (self.sources.len(), self.places.len());
+        let mut is_read = vec![false; count];
+        op.code.iter().flat_map(|instr| instr.reads()).for_each(|&arg| is_read[usize::from(arg)] = true);
+        for (index, instr) in op.code.iter().enumerate() {
+            self.rounded[index] = is_half(instr.dtype) && !is_exact(instr.op) && is_read[inputs + index];
+        }
+        let mut slots = Slots::default();
+        let mut loads = Vec::new();
+        for register in 0..count {
+            let of_rows = op.of_rows(register as u16);
+            let fixed = match self.sources.get(register) {
+                Some(source) => source.walk.is_constant(),
+                None => matches!(op.code[register - inputs].op, Code::Const(_)),
+            };
+            let in_place = self.sources.get(register).is_some_and(|s| s.walk.is_dense() && !is_half(s.dtype));
+            if fixed {
+                self.places[register] = Place::Slot(slots.take());
+                self.fixed.push(register as u16);
+            } else if in_place {
+                self.places[register] = Place::Input(register);
+            } else if of_rows {
+                let slot = slots.take();
+                self.places[register] = Place::Slot(slot);
+                loads.extend((register < inputs).then_some(Step::Load { input: register, slot }));
+            }
+        }
+        let stages = stages(op);
+        let of_sinks = self.sinks.iter().filter(|sink| !sink.of_rows).map(|sink| stages[sink.register]);
+        let of_rows = op.code.iter().zip(&stages[inputs..]).filter(|(instr, _)| combines(instr.op));
+        let last = of_sinks.chain(of_rows.map(|(_, stage)| stage - 1)).max().unwrap_or(0);
+        let own = slots.count;
+        let passes = (0..=last)
+            .map(|pass| {
+                let mut of_pass = Slots { count: own, free: Vec::new() };
+                let made = self.pass(pass, pass == last, &stages, &mut of_pass);
+                slots.count = slots.count.max(of_pass.count);
+                made
+            })
+            .collect();
+        self.spare = slots.count;
+        self.slots = slots.count + 1;
+        Wide { loads, passes, after: self.of_rows(last + 1, &stages) }
+    }
+
+    /// The steps that compute values of rows from other ones that are known before a pass.
+    fn of_rows(&self, pass: usize, stages: &[usize]) -> Vec<Step> {
+        let inputs = self.sources.len();
+        let is_due = |&index: &usize| {
+            let instr = &self.op.code[index];
+            instr.of_rows && !combines(instr.op) && stages[inputs + index] == pass
+        };
+        let due = (0..self.op.code.len()).filter(is_due);
+        due.map(|index| Step::Compute { index, to: self.places[inputs + index] }).collect()
+    }
+
+    fn pass(&self, pass: usize, is_last: bool, stages: &[usize], slots: &mut Slots) -> Pass {
+        let (inputs, code) = (self.sources.len(), &self.op.code);
+        let is_element = |register: usize| !self.op.of_rows(register as u16);
+        let is_computed = |index: usize| is_element(inputs + index) && !matches!(code[index].op, Code::Const(_));
+        let ends = |index: usize| combines(code[index].op) && stages[inputs + index] == pass + 1;
+        let mut needed = vec![false; self.places.len()];
+        let mut last_use = vec![None; self.places.len()];
+        let results = self.sinks.iter().filter(|sink| is_last && !sink.of_rows);
+        results.clone().for_each(|sink| needed[sink.register] = true);
+        for index in (0..code.len()).rev() {
+            if ends(index) || is_computed(index) && needed[inputs + index] {
+                for &arg in code[index].reads() {
+                    let arg = usize::from(arg);
+                    needed[arg] |= is_element(arg);
+                    last_use[arg] = last_use[arg].or(Some(index));
+                }
+            }
+        }
+        let mut places = self.places.clone();
+        let is_placed = |register: usize| match self.sources.get(register) {
+            Some(source) => {
+                source.of_rows
+                    || self.fixed.contains(&(register as u16))
+                    || matches!(self.places[register], Place::Input(_))
+            }
+            None => !is_computed(register - inputs),
+        };
+        let mut loaded: Vec<bool> = (0..places.len()).map(is_placed).collect();
+        let mut tiles = Vec::new();
+        for index in (0..code.len()).filter(|&index| ends(index) || is_computed(index) && needed[inputs + index]) {
+            let args = code[index].reads();
+            for &arg in args {
+                let arg = usize::from(arg);
+                if !loaded[arg] {
+                    let slot = slots.take();
+                    (places[arg], loaded[arg]) = (Place::Slot(slot), true);
+                    tiles.push(Step::Load { input: arg, slot });
+                }
+            }
+            let register = inputs + index;
+            let mut sinks = self.sinks.iter().enumerate().filter(|(_, sink)| is_last && sink.register == register);
+            let sink = sinks.next();
+            if is_computed(index) {
+                let direct = sink.filter(|(_, sink)| !sink.stored).map(|(k, _)| Place::Output(k));
+                (places[register], loaded[register]) = (direct.unwrap_or_else(|| Place::Slot(slots.take())), true);
+            }
+            tiles.push(Step::Compute { index, to: places[register] });
+            for (i, &arg) in args.iter().enumerate() {
+                let arg = usize::from(arg);
+                let is_kept = is_placed(arg) || is_last && self.sinks.iter().any(|sink| sink.register == arg);
+                if let Place::Slot(slot) = places[arg]
+                    && last_use[arg] == Some(index)
+                    && !is_kept
+                    && !args[..i].contains(&(arg as u16))
+                {
+                    slots.free.push(slot);
+                }
+            }
+        }
+        let combining = (0..code.len()).filter(|&index| ends(index)).collect();
+        Pass { before: self.of_rows(pass, stages), tiles, combining, places, stores: results.count() > 0 }
+    }
+
+    /// Computes one row.
+    pub(super) fn row(&self, wide: &Wide, slots: *mut u8, row: usize) {
+        let whole = Span { start: row, rows: 1, column: 0, columns: 1, width: self.columns };
+        self.steps(&wide.loads, &self.places, slots, whole);
+        for pass in &wide.passes {
+            self.steps(&pass.before, &self.places, slots, whole);
+            self.pass_over(pass, slots, whole);
+        }
+        self.steps(&wide.after, &self.places, slots, whole);
+        for sink in self.sinks.iter().filter(|sink| sink.of_rows) {
+            self.store(&self.places, sink, slots, whole);
+        }
+    }
+
+    fn steps(&self, steps: &[Step], places: &[Place], slots: *mut u8, span: Span) {
+        for step in steps {
+            match *step {
+                Step::Load { input, slot } => self.load_tile(input, slot, slots, span),
+                Step::Compute { index, to } => self.compute(places, slots, span, index, to),
+            }
+        }
+    }
+
+    fn pass_over(&self, pass: &Pass, slots: *mut u8, whole: Span) {
+        let inputs = self.sources.len();
+        let mut roots: SmallVec<[Roots; 4]> = pass.combining.iter().map(|_| Roots::new()).collect();
+        let only_picks =
+            !pass.stores && pass.combining.iter().all(|&index| matches!(self.op.code[index].op, Code::Gather(..)));
+        for &index in &pass.combining {
+            let instr = &self.op.code[index];
+            if let Code::Gather(..) = instr.op {
+                let rows = self.rows_of(&self.places, slots, whole, index, self.places[inputs + index]);
+                // SAFETY: a value of rows has a slot.
+                unsafe { rows::nothing(held(instr.dtype), &rows) };
+            }
+        }
+        for column in (0..whole.width).step_by(TILE) {
+            let span = Span { column, columns: TILE.min(whole.width - column), ..whole };
+            if only_picks && !pass.combining.iter().any(|&index| self.picks_from(slots, span, index)) {
+                continue;
+            }
+            for step in &pass.tiles {
+                match *step {
+                    Step::Load { input, slot } => self.load_tile(input, slot, slots, span),
+                    Step::Compute { index, to } => match pass.combining.iter().position(|&other| other == index) {
+                        Some(number) => self.combine(&pass.places, slots, span, index, &mut roots[number]),
+                        None => self.compute(&pass.places, slots, span, index, to),
+                    },
+                }
+            }
+            if pass.stores {
+                for sink in self.sinks.iter().filter(|sink| !sink.of_rows && sink.stored) {
+                    self.store(&pass.places, sink, slots, span);
+                }
+            }
+        }
+        for (&index, roots) in pass.combining.iter().zip(roots) {
+            let instr = &self.op.code[index];
+            let rows = self.rows_of(&self.places, slots, whole, index, self.places[inputs + index]);
+            // SAFETY: a value of rows has a slot.
+            unsafe {
+                if let Code::Reduce(op, _) = instr.op {
+                    rows::finish(op, held(instr.dtype), roots, rows.out);
+                }
+                if self.rounded[index] {
+                    ops::round(instr.dtype, &Tile { args: rows.args, out: rows.out, count: 1, level: self.level });
+                }
+            }
+        }
+    }
+
+    /// Combines the elements of a tile with those before.
+    fn combine(&self, places: &[Place], slots: *mut u8, span: Span, index: usize, roots: &mut Roots) {
+        let instr = &self.op.code[index];
+        let rows = self.rows_of(places, slots, span, index, self.places[self.sources.len() + index]);
+        let dtype: DType = self.op.dtype_of(instr.args[1]);
+        // SAFETY: the arguments were computed or loaded as their dtypes are held.
+        unsafe {
+            match instr.op {
+                Code::Reduce(op, block) => rows::reduce_tile(op, block, held(instr.dtype), &rows, roots),
+                Code::Gather(dim, part_of) => {
+                    rows::pick((dim, self.part_of(part_of, span)), held(instr.dtype), dtype, &rows);
+                }
+                _ => unreachable!("{} combines nothing", instr.op.name()),
+            }
+        }
+    }
+
+    /// Whether a tile has the element that an instruction takes from the row.
+    fn picks_from(&self, slots: *mut u8, span: Span, index: usize) -> bool {
+        let instr = &self.op.code[index];
+        let Code::Gather(dim, part_of) = instr.op else { return true };
+        let rows = self.rows_of(&self.places, slots, span, index, self.places[self.sources.len() + index]);
+        // SAFETY: the index is a value of the row, and known.
+        unsafe { rows.column(1, self.op.dtype_of(instr.args[1]), 0, dim, self.part_of(part_of, span)) }.is_some()
+    }
+}
