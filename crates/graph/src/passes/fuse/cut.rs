@@ -76,3 +76,60 @@ impl Network {
         values.map(|(&id, _)| id).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: NodeId = NodeId(0);
+    const B: NodeId = NodeId(1);
+    const C: NodeId = NodeId(2);
+    const D: NodeId = NodeId(3);
+
+    /// Values with the costs of computing and keeping them and what they are computed from.
+    fn computed(values: &[(NodeId, Option<u64>, u64, &[NodeId])], wanted: &[NodeId]) -> Vec<NodeId> {
+        let mut network = Network::default();
+        for &(id, computing, keeping, operands) in values {
+            network.value(id, computing, keeping);
+            operands.iter().for_each(|&x| network.needs(id, x));
+        }
+        wanted.iter().for_each(|&id| network.want(id));
+        network.computed().into_iter().collect()
+    }
+
+    #[test]
+    fn a_value_is_computed_where_that_costs_less_with_what_it_needs() {
+        let chain = |keeping: u64| computed(&[(A, None, 4, &[]), (B, Some(2), keeping, &[A])], &[B]);
+        assert_eq!(chain(7), [B]);
+        assert!(chain(6).is_empty(), "where it is the same, it is kept");
+        assert!(chain(5).is_empty());
+    }
+
+    #[test]
+    fn what_several_values_need_is_paid_once() {
+        let values = |keeping: u64| -> [(NodeId, Option<u64>, u64, &'static [NodeId]); 4] {
+            [
+                (A, None, 4, &[]),
+                (B, Some(1), keeping, &[A]),
+                (C, Some(1), keeping, &[A]),
+                (D, Some(1), keeping, &[B, C]),
+            ]
+        };
+        assert_eq!(computed(&values(4), &[B, C]), [B, C], "2 + 4 against 8");
+        assert!(computed(&values(3), &[B, C]).is_empty(), "2 + 4 against 6");
+        assert!(computed(&values(4), &[B]).is_empty(), "1 + 4 against 4");
+        assert_eq!(computed(&values(4), &[B, C, D]), [B, C, D]);
+    }
+
+    #[test]
+    fn a_value_is_computed_from_one_that_is_computed() {
+        let values: [(NodeId, Option<u64>, u64, &[NodeId]); 3] =
+            [(A, None, 0, &[]), (B, Some(1), 9, &[A]), (C, Some(1), 9, &[B])];
+        assert_eq!(computed(&values, &[C]), [B, C]);
+    }
+
+    #[test]
+    fn what_cannot_be_computed_is_kept_at_any_cost() {
+        assert!(computed(&[(A, None, 1 << 40, &[])], &[A]).is_empty());
+    }
+}
