@@ -95,7 +95,7 @@ fn a_function_that_takes_longer_than_memory_is_kept() {
 #[test]
 fn a_narrow_value_is_kept_in_place_of_a_wide_one() {
     let mut g = Graph::new();
-    let (x, w) = (input(&mut g, &[128, 64]), input(&mut g, &[64, 64]));
+    let (x, w) = (input(&mut g, &[512, 64]), input(&mut g, &[64, 64]));
     let wide = linear(&mut g, x, w);
     let narrow = g.cast(wide, DType::BF16);
     let soon = g.mul(narrow, narrow);
@@ -175,4 +175,20 @@ fn late_regions_share_what_is_kept() {
     let wide = forward.outputs.iter().filter(|&&register| !forward.of_rows(register)).count();
     // The next product's operand, but neither the normalised value nor the centred one.
     assert_eq!(wide, 1, "{fused}");
+}
+
+#[test]
+fn small_values_are_kept() {
+    let regions_with_abs = |rows: usize| {
+        let mut g = Graph::new();
+        let (x, w) = (input(&mut g, &[rows, 64]), input(&mut g, &[64, 64]));
+        let kept = g.unary(UnaryOp::Abs, x);
+        let soon = g.mul(kept, x);
+        let mut late = linear(&mut g, soon, w);
+        late = g.mul(late, kept);
+        g.outputs = vec![late];
+        let fused = fuse(&simplify(&g));
+        regions(&fused).iter().filter(|(region, _)| count(region, Element::Unary(UnaryOp::Abs)) > 0).count()
+    };
+    assert_eq!([127, 128].map(regions_with_abs), [1, 2]);
 }

@@ -14,6 +14,8 @@ use crate::graph::{Graph, NodeId};
 use crate::op::Op;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+/// Bytes of a value that is worth asking for: smaller ones stay in the first-level cache.
+const LEAST: usize = 32 << 10;
 /// How often all regions are asked, at most.
 const ROUNDS: usize = 4;
 
@@ -109,6 +111,7 @@ impl<'a> Choice<'a> {
     fn may_compute(&self, number: usize, id: NodeId) -> bool {
         let (node, space) = (self.regions.graph.node(id), &self.regions.all()[number].space);
         matches!(node.op, Op::Element(_))
+            && node.ty.bytes() >= LEAST
             && !self.barred[number]
             && self.regions.number(id).is_some_and(|of| !self.barred[of])
             && (node.ty.shape == space.shape || space.is_of_rows(&node.ty.shape))
