@@ -50,12 +50,12 @@ fn tokens() -> Tensor {
 fn a_training_has_the_same_bits_when_its_gradients_compute_nothing_again() {
     let _only = alone();
     let gpt = TransformerConfig { dropout: 0.2, ..TransformerConfig::gpt2(31, LENGTH, 2, 48, 4) };
-    let erf = TransformerConfig { activation: ActivationKind::Gelu, ..gpt.clone() };
+    let erf = TransformerConfig { activation: ActivationKind::Gelu, ..gpt };
     let llama = TransformerConfig::llama(31, LENGTH, 2, 48, 4);
     for (name, config) in [("gpt", gpt), ("gpt with erf", erf), ("llama", llama)] {
         for precision in [Precision::F32, Precision::BF16] {
             let train = |read: Read| {
-                let model = Transformer::new(config.clone());
+                let model = Transformer::new(config);
                 model.init(1);
                 let tokens = tokens();
                 trained(&model, read, || autocast(precision, || loss(&model.forward(&tokens), &tokens)))
