@@ -19,11 +19,11 @@ impl Target for Plain {
     }
 }
 
-fn input(g: &mut Graph, shape: &[usize]) -> NodeId {
+pub fn input(g: &mut Graph, shape: &[usize]) -> NodeId {
     g.add_node(Input { ty: Type::new(DType::F32, shape) }, &[])
 }
 
-fn linear(g: &mut Graph, x: NodeId, w: NodeId) -> NodeId {
+pub fn linear(g: &mut Graph, x: NodeId, w: NodeId) -> NodeId {
     let dims = |d: &[usize]| Dims::from_slice(d);
     let dot = Dot {
         lhs_batch: dims(&[]),

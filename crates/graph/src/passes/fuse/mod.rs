@@ -1,6 +1,10 @@
 //! Groups elementwise operations and reductions of rows into regions that run tile by tile, so that values inside never
 //! reach memory.
 
+mod again;
+mod copies;
+mod cost;
+mod cut;
 mod regions;
 
 use super::rewrite::Rewrite;
@@ -9,22 +13,30 @@ use crate::graph::{Graph, Node, NodeId, Operands};
 use crate::op::Op;
 use crate::ops::{Code, Fused, Instr, Part, Source};
 use crate::shape::Type;
+use again::compute_again;
 use regions::{Region, Regions};
 use std::collections::HashMap;
 
 /// Turns every elementwise operation, and what combines the elements of a row before or after it, into (part of) a
 /// [`Fused`] region.
 ///
-/// Nothing is computed twice: a value that is also needed outside of its region is one of the region's results.
-/// Constants become instructions.
+/// A value that is also needed outside of its region is one of the region's results, unless it is cheaper to compute it again
+/// where it is needed. Constants become instructions.
 pub fn fuse(graph: &Graph) -> Graph {
     let regions = Regions::new(graph);
+    match compute_again(&regions) {
+        None => fused(graph, &regions),
+        Some((graph, of)) => fused(&graph, &Regions::again(&graph, &regions, &of)),
+    }
+}
+
+fn fused(graph: &Graph, regions: &Regions) -> Graph {
     let mut rewrite = Rewrite::new(graph);
     let mut done = vec![false; graph.nodes.len()];
     for id in graph.ids() {
         // Inputs keep their order, since callers number them.
         if matches!(graph.node(id).op, Op::Input(_)) {
-            emit(&regions, &mut rewrite, &mut done, id);
+            emit(regions, &mut rewrite, &mut done, id);
         }
     }
     for id in graph.ids().filter(|&id| regions.live[id.index()]) {
@@ -34,11 +46,11 @@ pub fn fuse(graph: &Graph) -> Graph {
             None => !is_free(&graph.node(id).op),
         };
         if due {
-            emit(&regions, &mut rewrite, &mut done, id);
+            emit(regions, &mut rewrite, &mut done, id);
         }
     }
     for &id in &graph.outputs {
-        emit(&regions, &mut rewrite, &mut done, id);
+        emit(regions, &mut rewrite, &mut done, id);
     }
     rewrite.finish()
 }

@@ -15,7 +15,7 @@ const MAX_RESULTS: usize = 8;
 /// Fewest rows that are combined in a region if they are wider than a tile: fewer would leave threads idle.
 const WIDE_ROWS: usize = 64;
 /// A region may compute a result so many heavy kernels before it is needed, but not earlier: it would occupy memory.
-const EARLY: usize = 4;
+pub(super) const EARLY: usize = 4;
 
 /// Nodes that run together.
 pub(super) struct Region {
@@ -23,7 +23,7 @@ pub(super) struct Region {
     /// Ascending.
     pub members: Vec<NodeId>,
     /// Number of the heavy kernel before which a result is needed.
-    due: usize,
+    pub due: usize,
 }
 
 /// How a member of a region reads an operand.
@@ -57,7 +57,7 @@ impl Region {
     }
 
     /// Whether the value of a node is inside.
-    fn contains(&self, id: NodeId) -> bool {
+    pub fn contains(&self, id: NodeId) -> bool {
         self.members.binary_search(&id).is_ok()
     }
 }
@@ -65,12 +65,12 @@ impl Region {
 /// A partition of the live elementwise nodes, and of the reductions of rows and the like beside them, such that the
 /// regions, each taken as one node, still form a graph without cycles.
 pub(super) struct Regions<'a> {
-    graph: &'a Graph,
+    pub graph: &'a Graph,
     pub live: Vec<bool>,
-    users: Vec<Vec<NodeId>>,
-    wanted: Vec<bool>,
+    pub users: Vec<Vec<NodeId>>,
+    pub wanted: Vec<bool>,
     /// How many heavy kernels come before each node.
-    numbers: Vec<usize>,
+    pub numbers: Vec<usize>,
     /// For every node the number of the heavy kernel before which it is needed first.
     due: Vec<usize>,
     /// And of the one before which it is needed last.
@@ -82,6 +82,32 @@ pub(super) struct Regions<'a> {
 
 impl<'a> Regions<'a> {
     pub fn new(graph: &'a Graph) -> Self {
+        let mut regions = Regions::none(graph);
+        regions.join_users();
+        regions.join_producers();
+        regions.join_siblings();
+        regions.leave_alone();
+        regions
+    }
+
+    /// The regions of another graph with computations that they do again: `of` says for each node of `graph` to which region of
+    /// `others` it belongs. What is live of them stays.
+    pub fn again(graph: &'a Graph, others: &Regions, of: &[Option<usize>]) -> Self {
+        let mut regions = Regions::none(graph);
+        let same = |other: &Region| Region { space: other.space.clone(), members: Vec::new(), due: other.due };
+        regions.regions = others.regions.iter().map(same).collect();
+        for id in graph.ids().filter(|id| regions.live[id.index()]) {
+            if let Some(region) = of[id.index()] {
+                regions.region[id.index()] = Some(region);
+                regions.regions[region].members.push(id);
+            }
+        }
+        regions.leave_alone();
+        regions
+    }
+
+    /// A graph whose nodes are in no region.
+    fn none(graph: &'a Graph) -> Self {
         let live = live(graph);
         let mut users: Vec<Vec<NodeId>> = vec![Vec::new(); graph.nodes.len()];
         for id in graph.ids().filter(|id| live[id.index()]) {
@@ -108,16 +134,29 @@ impl<'a> Regions<'a> {
             regions: Vec::new(),
         };
         regions.find_due();
-        regions.join_users();
-        regions.join_producers();
-        regions.join_siblings();
-        regions.leave_alone();
         regions
     }
 
     /// The region of a node.
     pub fn of(&self, id: NodeId) -> Option<&Region> {
         self.region[id.index()].map(|r| &self.regions[r])
+    }
+
+    /// The number of a node's region.
+    pub fn number(&self, id: NodeId) -> Option<usize> {
+        self.region[id.index()]
+    }
+
+    /// All regions, with those that have become parts of others and have no members.
+    pub fn all(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// Whether a region is small enough to run as one kernel.
+    pub fn fits(&self, region: &Region) -> bool {
+        region.members.len() <= MAX_INSTRUCTIONS
+            && self.inputs(region).len() <= MAX_INPUTS
+            && self.results(region).len() <= MAX_RESULTS
     }
 
     /// What a region reads from memory.
@@ -270,13 +309,10 @@ impl<'a> Regions<'a> {
         }
         let (first, second) = (&self.regions[a], &self.regions[b]);
         let Some(space) = common_space(&first.space, &second.space) else { return false };
-        if first.members.len() + second.members.len() > MAX_INSTRUCTIONS {
-            return false;
-        }
         let mut members = [first.members.as_slice(), &second.members].concat();
         members.sort_unstable();
         let region = Region { space, members, due: first.due.min(second.due) };
-        if self.inputs(&region).len() > MAX_INPUTS || self.results(&region).len() > MAX_RESULTS {
+        if !self.fits(&region) {
             return false;
         }
         // Where all results of the first are for the second, it runs no earlier.
