@@ -327,7 +327,7 @@ pub enum BenchCommand {
     /// Convolutions and their gradients, in GFLOP/s beside the processor's peak
     Conv(ConvArgs),
     /// Training steps of a model on one batch of random numbers
-    Train(TrainBenchArgs),
+    Train(Box<TrainBenchArgs>),
     /// What runs at the same time, beside what the dependencies of the work allow
     Parallel(ParallelArgs),
 }

@@ -83,8 +83,7 @@ fn blocks_that_are_computed_again_are_the_same_on_every_mesh() {
     // Each against one device that keeps everything.
     let recipe = |subject| Recipe { again: Some(recomputed), ..Recipe::new(subject, 3) };
     recipe(gpt).check(&text_part());
-    recipe(llama).check(&part());
-    recipe(gpt).with_precision(Precision::BF16).check(&part());
+    recipe(gpt).with_precision(Precision::BF16).check(&some());
     recipe(llama).with_precision(Precision::BF16).check(&text_part());
 }
 
