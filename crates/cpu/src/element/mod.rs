@@ -1,6 +1,7 @@
 //! Fused regions, run tile by tile: all instructions on up to 1,024 elements, whole rows of them, whose registers stay in
 //! the first cache, then on the next ones. Rows with more elements take several passes (`wide.rs`).
 
+mod native;
 mod ops;
 mod place;
 #[cfg(test)]
@@ -8,6 +9,7 @@ mod random_regions;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod units;
 mod wide;
 
 pub use ops::{extremum_f32, extremum_f64};
@@ -20,12 +22,12 @@ use half::{bf16, f16};
 use meshwork_graph::ops::{Code, Element, Fused, PartOf, TILE_COLUMNS};
 use meshwork_graph::{DType, Scalar};
 use ops::{Tile, held};
+use place::{Lies, Placement, Written, placement};
 use rows::{GROUP, Rows};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::panic::resume_unwind;
-use std::sync::OnceLock;
-use wide::Wide;
+use std::sync::{Arc, OnceLock};
 
 /// Elements of a tile.
 const TILE: usize = TILE_COLUMNS;
@@ -50,6 +52,8 @@ enum Step {
     Load { input: usize, slot: usize },
     /// Runs an instruction.
     Compute { index: usize, to: Place },
+    /// Runs machine code.
+    Run { native: usize, operands: SmallVec<[Place; 8]>, of_rows: bool },
 }
 
 struct Source {
@@ -66,24 +70,14 @@ struct Sink {
     dtype: DType,
     of_rows: bool,
     streams: bool,
-    /// The register is not the output's memory itself: the tile is stored when all of it has been computed.
-    stored: bool,
 }
 
-/// A region with places for its registers.
+/// A region with its operands.
 struct Plan<'a> {
     op: &'a Fused,
     sources: Vec<Source>,
     sinks: Vec<Sink>,
-    places: Vec<Place>,
-    /// Instructions whose result is rounded at once, since others read it.
-    rounded: Vec<bool>,
-    /// Registers that are the same in every tile.
-    fixed: Vec<u16>,
-    steps: Vec<Step>,
-    slots: usize,
-    /// Slot for the narrowed result where it is streamed.
-    spare: usize,
+    placement: Arc<Placement>,
     rows: usize,
     columns: usize,
     /// Rows of a tile.
@@ -92,8 +86,6 @@ struct Plan<'a> {
     grain: usize,
     level: Level,
     refused: OnceLock<String>,
-    /// How rows are computed that are wider than a tile.
-    wide: Option<Wide>,
 }
 
 /// The payload of the panic of a region that met an index out of range: what was wrong. All results that depend on no
@@ -149,24 +141,34 @@ pub fn run(op: &Fused, inputs: &[Operand], outputs: &[Output], context: Context)
     }
 }
 
-impl Sink {
-    fn new(register: u16, of_rows: bool, is_wide: bool, output: &Output, sources: &[Source]) -> Self {
-        let (first, bytes) = (output.bytes(), output.shape.numel() * output.dtype.size());
-        let written = first as usize..first as usize + bytes;
-        let mut in_place = false;
-        for source in sources {
+impl Written {
+    /// How an output is written that is a value of rows wider than a tile, or anything else.
+    fn new(of_wide_rows: bool, output: &Output, sources: &[Source]) -> Self {
+        let (first, bytes) = (output.bytes() as usize, output.shape.numel() * output.dtype.size());
+        let written = first..first + bytes;
+        let mut over = SmallVec::new();
+        for (i, source) in sources.iter().enumerate() {
             let read = extent(&source.walk, source.first.0 as usize, source.dtype.size());
-            let overlaps = read.start < written.end && written.start < read.end;
-            assert!(
-                !overlaps || read == written && source.walk.is_dense(),
-                "an input overlaps the output without being the same dense elements"
-            );
-            in_place |= overlaps;
+            if read.start < written.end && written.start < read.end {
+                assert!(
+                    read == written && source.walk.is_dense(),
+                    "an input overlaps the output without being the same dense elements"
+                );
+                over.push(i as u16);
+            }
         }
-        let of_wide_rows = of_rows && is_wide;
-        let streams = !in_place && !of_wide_rows && bytes >= stream::STREAM_BYTES;
-        let stored = in_place || streams || of_wide_rows || is_half(output.dtype);
-        Sink { register: register.into(), first: Shared(first), dtype: output.dtype, of_rows, streams, stored }
+        let streams = over.is_empty() && !of_wide_rows && bytes >= stream::STREAM_BYTES;
+        Written { streams, over }
+    }
+}
+
+impl Source {
+    fn lies(&self) -> Lies {
+        match () {
+            () if self.walk.is_constant() => Lies::Constant,
+            () if self.walk.is_dense() => Lies::Dense,
+            () => Lies::Otherwise,
+        }
     }
 }
 
@@ -178,49 +180,51 @@ impl<'a> Plan<'a> {
             Source { walk: Walk::new(operand.layout), first: Shared(first.cast_mut()), dtype: operand.dtype, of_rows }
         };
         let sources: Vec<Source> = inputs.iter().zip(op.inputs.iter().map(|x| x.of_rows)).map(source).collect();
-        let sink = |(&register, output)| {
-            Sink::new(register, op.of_rows(register), op.space.columns() > TILE, output, &sources)
+        let is_wide = op.space.columns() > TILE;
+        let written: SmallVec<[Written; 4]> = op
+            .outputs
+            .iter()
+            .zip(outputs)
+            .map(|(&register, output)| Written::new(op.of_rows(register) && is_wide, output, &sources))
+            .collect();
+        let lies: SmallVec<[Lies; 8]> = sources.iter().map(Source::lies).collect();
+        let sink = |((&register, output), written): ((&u16, &Output), &Written)| Sink {
+            register: register.into(),
+            first: Shared(output.bytes()),
+            dtype: output.dtype,
+            of_rows: op.of_rows(register),
+            streams: written.streams,
         };
-        let sinks: Vec<Sink> = op.outputs.iter().zip(outputs).map(sink).collect();
+        let sinks = op.outputs.iter().zip(outputs).zip(&written).map(sink).collect();
+        let level = context.level;
+        let placement = placement(place::Region { op, lies: &lies, written: &written, level });
         let (rows, columns) = (op.space.row_shape().numel(), op.space.columns());
         // Tiles are smaller where there would be too few of them for all threads, but have whole groups of rows.
         let parts = (rows * columns * op.code.len() / GRAIN).clamp(1, 4 * context.par.threads());
         let tile_rows = rows.div_ceil(parts).next_multiple_of(GROUP).min(TILE / columns).max(1);
-        let mut plan = Plan {
+        Plan {
             op,
-            places: vec![Place::Slot(0); sources.len() + op.code.len()],
             sources,
             sinks,
-            rounded: vec![false; op.code.len()],
-            fixed: vec![],
-            steps: vec![],
-            slots: 0,
-            spare: 0,
+            placement,
             rows,
             columns,
             tile_rows,
             grain: rows.div_ceil(tile_rows).div_ceil(parts),
-            level: context.level,
+            level,
             refused: OnceLock::new(),
-            wide: None,
-        };
-        if columns > TILE {
-            plan.wide = Some(plan.place_wide());
-        } else {
-            plan.place();
         }
-        plan
     }
 
     fn run(&self, tiles: std::ops::Range<usize>) {
         let mut arena = ARENA.take();
-        arena.resize((self.slots * SLOT).div_ceil(size_of::<Line>()).max(arena.len()), Line([0; 64]));
+        arena.resize((self.placement.slots * SLOT).div_ceil(size_of::<Line>()).max(arena.len()), Line([0; 64]));
         let slots = arena.as_mut_ptr().cast::<u8>();
         self.fill_fixed(slots);
         for tile in tiles {
             let start = tile * self.tile_rows;
             let rows = self.tile_rows.min(self.rows - start);
-            match &self.wide {
+            match &self.placement.wide {
                 Some(wide) => self.row(wide, slots, start),
                 None => self.tile(slots, Span { start, rows, column: 0, columns: self.columns, width: self.columns }),
             }
@@ -248,9 +252,11 @@ impl<'a> Plan<'a> {
     }
 
     fn fill_fixed(&self, slots: *mut u8) {
-        for &register in &self.fixed {
+        for &register in &self.placement.fixed {
             let register = usize::from(register);
-            let Place::Slot(slot) = self.places[register] else { unreachable!("fixed registers are in slots") };
+            let Place::Slot(slot) = self.placement.places[register] else {
+                unreachable!("fixed registers are in slots")
+            };
             let to = self.slot(slots, slot);
             match self.sources.get(register) {
                 Some(source) => self.load(source, to, 0, TILE),
@@ -284,14 +290,22 @@ impl<'a> Plan<'a> {
     }
 
     fn tile(&self, slots: *mut u8, span: Span) {
-        for step in &self.steps {
-            match *step {
-                Step::Load { input, slot } => self.load_tile(input, slot, slots, span),
-                Step::Compute { index, to } => self.compute(&self.places, slots, span, index, to),
+        let places = &self.placement.places;
+        for step in &self.placement.steps {
+            match step {
+                &Step::Load { input, slot } => self.load_tile(input, slot, slots, span),
+                &Step::Compute { index, to } => self.compute(places, slots, span, index, to),
+                Step::Run { native, operands, of_rows } => {
+                    let operands = operands.iter().map(|&place| self.address(slots, place, span));
+                    let operands: SmallVec<[*mut u8; 8]> = operands.collect();
+                    let (_, count) = span.elements(*of_rows);
+                    // SAFETY: the operands hold the tile's elements as `place.rs` has said.
+                    unsafe { self.placement.natives[*native].run(&operands, count) };
+                }
             }
         }
-        for sink in self.sinks.iter().filter(|sink| sink.stored) {
-            self.store(&self.places, sink, slots, span);
+        for k in (0..self.sinks.len()).filter(|&k| self.placement.stored[k]) {
+            self.store(places, k, slots, span);
         }
     }
 
@@ -340,7 +354,7 @@ impl<'a> Plan<'a> {
                 }
                 Code::Const(_) => unreachable!("constants are fixed"),
             }
-            if self.rounded[index] {
+            if self.placement.rounded[index] {
                 ops::round(instr.dtype, &tile);
             }
         }
@@ -358,7 +372,8 @@ impl<'a> Plan<'a> {
     }
 
     /// Moves a result from its slot to the output, rounding it.
-    fn store(&self, places: &[Place], sink: &Sink, slots: *mut u8, span: Span) {
+    fn store(&self, places: &[Place], k: usize, slots: *mut u8, span: Span) {
+        let sink = &self.sinks[k];
         let (start, count) = span.elements(sink.of_rows);
         let (dtype, from) = (sink.dtype, self.address(slots, places[sink.register], span).cast_const());
         // SAFETY: `start` is an element of the output.
@@ -369,7 +384,7 @@ impl<'a> Plan<'a> {
         unsafe {
             if sink.streams {
                 if is_half(dtype) {
-                    tile.out = self.slot(slots, self.spare);
+                    tile.out = self.slot(slots, self.placement.spare);
                     ops::store(dtype, &tile);
                     tile.args[0] = tile.out;
                 }

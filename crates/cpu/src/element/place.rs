@@ -1,94 +1,330 @@
-//! Places for the registers of a region whose rows fit into a tile.
+//! Places for the registers of a region, and the order of its steps. They are found once for every region.
 
-use super::{Place, Plan, Step, is_half};
-use meshwork_graph::ops::{BinaryOp, Code, Element, ReduceOp, UnaryOp};
+use super::native::{self, Native, Refused, Run, Stored};
+use super::units::{Unit, units};
+use super::wide::Wide;
+use super::{Place, Step, TILE, is_half};
+use crate::Level;
+use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, ReduceOp, UnaryOp};
+use rustc_hash::{FxHashMap, FxHasher};
+use smallvec::SmallVec;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, PoisonError, RwLock};
 
-impl Plan<'_> {
-    /// Gives every register a place. A slot is used again after the last instruction that reads it.
-    pub(super) fn place(&mut self) {
-        let inputs = self.sources.len();
-        let count = self.places.len();
-        let mut last_use = vec![usize::MAX; count];
-        for (index, instr) in self.op.code.iter().enumerate() {
-            for &arg in instr.reads() {
-                last_use[usize::from(arg)] = index;
-            }
-        }
-        for (index, instr) in self.op.code.iter().enumerate() {
-            self.rounded[index] = is_half(instr.dtype) && !is_exact(instr.op) && last_use[inputs + index] != usize::MAX;
-        }
-        let mut direct = vec![None; count];
-        for (k, sink) in self.sinks.iter().enumerate() {
-            if sink.stored {
-                // Kept until the tile is stored.
-                last_use[sink.register] = usize::MAX - 1;
-            } else {
-                direct[sink.register] = Some(Place::Output(k));
-            }
-        }
-        let mut free: Vec<usize> = vec![];
-        let mut slots = 0;
-        let mut take = |free: &mut Vec<usize>| {
-            free.pop().unwrap_or_else(|| {
-                slots += 1;
-                slots - 1
-            })
+/// How an input lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Lies {
+    /// Element after element.
+    Dense,
+    /// One element for all.
+    Constant,
+    Otherwise,
+}
+
+/// How an output is written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Written {
+    /// Past the caches.
+    pub streams: bool,
+    /// Inputs that lie in the same place.
+    pub over: SmallVec<[u16; 2]>,
+}
+
+/// Where everything is while a tile runs, and what is done.
+#[derive(Debug)]
+pub(super) struct Placement {
+    pub places: Vec<Place>,
+    /// Instructions whose result is rounded at once, since others read it. Machine code does so by itself.
+    pub rounded: Vec<bool>,
+    /// Registers that are the same in every tile.
+    pub fixed: Vec<u16>,
+    pub steps: Vec<Step>,
+    /// Machine code of runs.
+    pub natives: Vec<Native>,
+    /// For each output whether it is copied from its register's slot when a tile has been computed.
+    pub stored: Vec<bool>,
+    pub slots: usize,
+    /// Slot for the narrowed result where it is streamed.
+    pub spare: usize,
+    /// How rows are computed that are wider than a tile.
+    pub wide: Option<Wide>,
+}
+
+/// A region as it is run.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Region<'a> {
+    pub op: &'a Fused,
+    pub lies: &'a [Lies],
+    pub written: &'a [Written],
+    pub level: Level,
+}
+
+/// A region that has been placed.
+struct Known {
+    op: Fused,
+    lies: Vec<Lies>,
+    written: Vec<Written>,
+    level: Level,
+    placement: Arc<Placement>,
+}
+
+/// Regions that are remembered, at most; when there are more, all are forgotten.
+const MOST: usize = 4096;
+static KNOWN: RwLock<Option<FxHashMap<u64, Known>>> = RwLock::new(None);
+
+/// The placement of a region.
+pub(super) fn placement(region: Region) -> Arc<Placement> {
+    let mut hasher = FxHasher::default();
+    region.hash(&mut hasher);
+    let hash = hasher.finish();
+    let find = |known: &Option<FxHashMap<u64, Known>>| {
+        let known = known.as_ref()?.get(&hash)?;
+        (known.region() == region).then(|| known.placement.clone())
+    };
+    if let Some(placement) = find(&KNOWN.read().unwrap_or_else(PoisonError::into_inner)) {
+        return placement;
+    }
+    let placement = Arc::new(Placing::new(region).place());
+    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+    let known = known.get_or_insert_default();
+    if known.len() >= MOST {
+        known.clear();
+    }
+    known.insert(hash, Known::new(region, placement.clone()));
+    placement
+}
+
+impl Known {
+    fn new(region: Region, placement: Arc<Placement>) -> Self {
+        let Region { op, lies, written, level } = region;
+        Known { op: op.clone(), lies: lies.into(), written: written.into(), level, placement }
+    }
+
+    fn region(&self) -> Region<'_> {
+        Region { op: &self.op, lies: &self.lies, written: &self.written, level: self.level }
+    }
+}
+
+/// Gives out slots.
+#[derive(Default)]
+pub(super) struct Slots {
+    pub count: usize,
+    pub free: Vec<usize>,
+}
+
+impl Slots {
+    pub fn take(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.count += 1;
+            self.count - 1
+        })
+    }
+}
+
+/// Finds the placement of a region.
+pub(super) struct Placing<'a> {
+    pub region: Region<'a>,
+    pub placement: Placement,
+}
+
+impl<'a> Placing<'a> {
+    fn new(region: Region<'a>) -> Self {
+        let op = region.op;
+        let mut is_read = vec![false; op.code.len()];
+        let reads = op.code.iter().flat_map(|instr| instr.reads());
+        reads.filter_map(|&arg| usize::from(arg).checked_sub(op.inputs.len())).for_each(|index| is_read[index] = true);
+        let rounded = |(index, read): (usize, bool)| {
+            let instr = &op.code[index];
+            read && is_half(instr.dtype) && !is_exact(instr.op)
         };
+        let placement = Placement {
+            places: vec![Place::Slot(0); op.inputs.len() + op.code.len()],
+            rounded: is_read.into_iter().enumerate().map(rounded).collect(),
+            fixed: vec![],
+            steps: vec![],
+            natives: vec![],
+            stored: vec![],
+            slots: 0,
+            spare: 0,
+            wide: None,
+        };
+        Placing { region, placement }
+    }
+
+    fn place(mut self) -> Placement {
+        if self.region.op.space.columns() > TILE {
+            self.placement.wide = Some(self.place_wide());
+            return self.placement;
+        }
+        let mut units = units(self.region.op, self.region.level);
+        loop {
+            let mut attempt = Placing::new(self.region);
+            match attempt.place_units(&units) {
+                Ok(()) => return attempt.placement,
+                Err((number, Refused::Registers)) => {
+                    let Unit::Run(run) = &mut units[number] else { unreachable!("only runs are compiled") };
+                    let rest = run.split_off(run.len() / 2);
+                    units.insert(number + 1, Unit::Run(rest));
+                }
+                Err((_, Refused::Memory)) => units = super::units::units(self.region.op, Level::Portable),
+            }
+        }
+    }
+
+    /// Whether a register is an input that machine code can read and loops must have widened.
+    fn is_narrow(&self, register: usize) -> bool {
+        let input = self.region.op.inputs.get(register);
+        input.is_some_and(|input| self.region.lies[register] == Lies::Dense && is_half(input.dtype))
+    }
+
+    /// Gives every register a place. A slot is used again after the last unit that reads it. On failure the number of
+    /// the unit that could not be compiled.
+    fn place_units(&mut self, units: &[Unit]) -> Result<(), (usize, Refused)> {
+        let Region { op, lies, written, .. } = self.region;
+        let (inputs, count) = (op.inputs.len(), self.placement.places.len());
+        let reads: Vec<Vec<u16>> = units.iter().map(|unit| unit.reads(op)).collect();
+        let mut last_use = vec![None; count];
+        // Whether loops read it.
+        let mut by_loops = vec![false; count];
+        for (number, unit) in units.iter().enumerate() {
+            for &register in &reads[number] {
+                last_use[usize::from(register)] = Some(number);
+                by_loops[usize::from(register)] |= matches!(unit, Unit::One(_));
+            }
+        }
+        let mut slots = Slots::default();
         let mut loaded = vec![false; count];
         // Slots of fixed registers are never given to others, so they come first.
         for register in 0..count {
-            let fixed = match self.sources.get(register) {
-                Some(source) => source.walk.is_constant() && last_use[register] != usize::MAX,
-                None => matches!(self.op.code[register - inputs].op, Code::Const(_)),
+            let is_fixed = match lies.get(register) {
+                Some(&lies) => lies == Lies::Constant,
+                None => matches!(op.code[register - inputs].op, Code::Const(_)),
             };
-            if fixed {
-                self.places[register] = Place::Slot(take(&mut free));
-                self.fixed.push(register as u16);
-                loaded[register] = true;
-                last_use[register] = usize::MAX;
-            } else if register < inputs
-                && self.sources[register].walk.is_dense()
-                && !is_half(self.sources[register].dtype)
-            {
-                self.places[register] = Place::Input(register);
-                loaded[register] = true;
+            let is_output = op.outputs.contains(&(register as u16));
+            if is_fixed && (last_use[register].is_some() || is_output) {
+                self.placement.places[register] = Place::Slot(slots.take());
+                self.placement.fixed.push(register as u16);
+                last_use[register] = None;
             }
+            let is_input = lies.get(register) == Some(&Lies::Dense);
+            let is_here = is_input && !(self.is_narrow(register) && by_loops[register]);
+            if is_here {
+                self.placement.places[register] = Place::Input(register);
+            }
+            loaded[register] = is_fixed || is_here;
         }
-        for (index, instr) in self.op.code.iter().enumerate() {
-            let register = inputs + index;
-            if loaded[register] {
-                continue;
-            }
-            let args = instr.reads();
-            for &arg in args {
-                let arg = usize::from(arg);
-                if !loaded[arg] {
-                    let slot = take(&mut free);
-                    self.places[arg] = Place::Slot(slot);
-                    loaded[arg] = true;
-                    self.steps.push(Step::Load { input: arg, slot });
+        self.placement.stored = vec![true; written.len()];
+        for (number, unit) in units.iter().enumerate() {
+            for &register in &reads[number] {
+                let register = usize::from(register);
+                if !loaded[register] {
+                    let slot = slots.take();
+                    self.placement.places[register] = Place::Slot(slot);
+                    loaded[register] = true;
+                    self.placement.steps.push(Step::Load { input: register, slot });
                 }
             }
-            let to = direct[register].unwrap_or_else(|| Place::Slot(take(&mut free)));
-            self.places[register] = to;
-            loaded[register] = true;
-            self.steps.push(Step::Compute { index, to });
-            for (i, &arg) in args.iter().enumerate() {
-                if let Place::Slot(slot) = self.places[usize::from(arg)]
-                    && last_use[usize::from(arg)] == index
-                    && !args[..i].contains(&arg)
+            let mut results: SmallVec<[u16; 4]> = SmallVec::new();
+            for &index in unit.instructions() {
+                let register = (inputs + index) as u16;
+                let sink = op.outputs.iter().position(|&output| output == register);
+                let is_read = last_use[usize::from(register)].is_some();
+                if !is_read && sink.is_none() && matches!(unit, Unit::Run(_)) {
+                    continue;
+                }
+                let direct = sink.filter(|&k| self.is_direct(k, unit, number, &last_use));
+                self.placement.places[usize::from(register)] = match direct {
+                    Some(k) => Place::Output(k),
+                    None => Place::Slot(slots.take()),
+                };
+                if let Some(k) = sink {
+                    self.placement.stored[k] = direct.is_none();
+                }
+                loaded[usize::from(register)] = true;
+                results.push(register);
+            }
+            match unit {
+                &Unit::One(index) => {
+                    self.placement.steps.push(Step::Compute { index, to: self.placement.places[inputs + index] });
+                }
+                Unit::Run(run) => {
+                    let compiled = native::compile(&self.run(run, &reads[number], &results));
+                    self.placement.natives.push(compiled.map_err(|refused| (number, refused))?);
+                    let operands = reads[number].iter().chain(&results);
+                    let operands = operands.map(|&register| self.placement.places[usize::from(register)]).collect();
+                    let of_rows = op.code[run[0]].of_rows;
+                    let native = self.placement.natives.len() - 1;
+                    self.placement.steps.push(Step::Run { native, operands, of_rows });
+                }
+            }
+            let is_kept = |register: u16| {
+                let sink = op.outputs.iter().position(|&output| output == register);
+                sink.is_some_and(|k| self.placement.stored[k])
+            };
+            for &register in reads[number].iter().chain(&results) {
+                let ends = last_use[usize::from(register)].is_none_or(|last| last == number);
+                if let Place::Slot(slot) = self.placement.places[usize::from(register)]
+                    && ends
+                    && !self.placement.fixed.contains(&register)
+                    && !is_kept(register)
                 {
-                    free.push(slot);
+                    slots.free.push(slot);
                 }
             }
-            if let Place::Slot(slot) = to
-                && last_use[register] == usize::MAX
-            {
-                free.push(slot);
+        }
+        self.placement.spare = slots.take();
+        self.placement.slots = slots.count;
+        Ok(())
+    }
+
+    /// Whether a unit writes output number `k` where it belongs. Machine code has read all its inputs' elements by then.
+    fn is_direct(&self, k: usize, unit: &Unit, number: usize, last_use: &[Option<usize>]) -> bool {
+        let Region { op, written, .. } = self.region;
+        let register = op.outputs[k];
+        let is_over_by = |input: &u16| last_use[usize::from(*input)].is_none_or(|last| last <= number);
+        let is_narrow = is_half(op.dtype_of(register));
+        match unit {
+            _ if written[k].streams => false,
+            Unit::One(_) => written[k].over.is_empty() && !is_narrow,
+            Unit::Run(_) => {
+                written[k].over.iter().all(is_over_by) && !(is_narrow && last_use[usize::from(register)].is_some())
             }
         }
-        self.spare = take(&mut free);
-        self.slots = slots;
+    }
+
+    /// What is compiled: registers are numbered anew.
+    fn run(&self, run: &[usize], reads: &[u16], results: &[u16]) -> Run {
+        let op = self.region.op;
+        let inputs = op.inputs.len();
+        let stored = |register: u16| match self.placement.places[usize::from(register)] {
+            Place::Slot(_) => Stored::held(op.dtype_of(register)),
+            Place::Input(_) | Place::Output(_) => Stored::of(op.dtype_of(register)),
+        };
+        let mut numbers: Vec<u16> = reads.to_vec();
+        let mut code = vec![];
+        for &index in run {
+            let mut instr = op.code[index].clone();
+            for i in 0..instr.op.arity() {
+                let register = instr.args[i];
+                if !numbers.contains(&register) {
+                    // A constant, since everything else has been read or computed.
+                    code.push(op.code[usize::from(register) - inputs].clone());
+                    numbers.push(register);
+                }
+                instr.args[i] = numbers.iter().position(|&known| known == register).expect("it is there") as u16;
+            }
+            code.push(instr);
+            numbers.push((inputs + index) as u16);
+        }
+        let number = |register: u16| numbers.iter().position(|&known| known == register).expect("it is there") as u16;
+        Run {
+            inputs: reads.iter().map(|&register| stored(register).expect("a simple operand")).collect(),
+            code,
+            outputs: results
+                .iter()
+                .map(|&register| (number(register), stored(register).expect("a simple result")))
+                .collect(),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! operands do.
 
 use super::ops::{self, Tile, held};
-use super::place::is_exact;
+use super::place::{Lies, Placing, Slots, Written};
 use super::rows::{self, Roots};
 use super::{Place, Plan, Span, Step, TILE, is_half};
 use meshwork_graph::DType;
@@ -12,6 +12,7 @@ use meshwork_graph::ops::{Code, Fused};
 use smallvec::SmallVec;
 
 /// What is done to each row.
+#[derive(Debug)]
 pub(super) struct Wide {
     /// Brings values of rows into their slots.
     loads: Vec<Step>,
@@ -20,6 +21,7 @@ pub(super) struct Wide {
     after: Vec<Step>,
 }
 
+#[derive(Debug)]
 struct Pass {
     /// What is computed of rows before.
     before: Vec<Step>,
@@ -48,56 +50,42 @@ fn stages(op: &Fused) -> Vec<usize> {
     stages
 }
 
-/// Gives out slots.
-#[derive(Default)]
-struct Slots {
-    count: usize,
-    free: Vec<usize>,
-}
-
-impl Slots {
-    fn take(&mut self) -> usize {
-        self.free.pop().unwrap_or_else(|| {
-            self.count += 1;
-            self.count - 1
-        })
-    }
-}
-
-impl Plan<'_> {
+impl Placing<'_> {
     /// Gives every register a place for each pass. Values of rows and constants have slots of their own.
     pub(super) fn place_wide(&mut self) -> Wide {
-        let op = self.op;
-        let (inputs, count) = (self.sources.len(), self.places.len());
-        let mut is_read = vec![false; count];
-        op.code.iter().flat_map(|instr| instr.reads()).for_each(|&arg| is_read[usize::from(arg)] = true);
-        for (index, instr) in op.code.iter().enumerate() {
-            self.rounded[index] = is_half(instr.dtype) && !is_exact(instr.op) && is_read[inputs + index];
-        }
+        let op = self.region.op;
+        let (inputs, count) = (op.inputs.len(), self.placement.places.len());
+        let is_stored = |(&register, written): (&u16, &Written)| {
+            let is_direct = written.over.is_empty() && !written.streams && !is_half(op.dtype_of(register));
+            op.of_rows(register) || !is_direct
+        };
+        self.placement.stored = op.outputs.iter().zip(self.region.written).map(is_stored).collect();
         let mut slots = Slots::default();
         let mut loads = Vec::new();
         for register in 0..count {
             let of_rows = op.of_rows(register as u16);
-            let fixed = match self.sources.get(register) {
-                Some(source) => source.walk.is_constant(),
+            let fixed = match self.region.lies.get(register) {
+                Some(&lies) => lies == Lies::Constant,
                 None => matches!(op.code[register - inputs].op, Code::Const(_)),
             };
-            let in_place = self.sources.get(register).is_some_and(|s| s.walk.is_dense() && !is_half(s.dtype));
+            let lies = self.region.lies.get(register);
+            let in_place = lies == Some(&Lies::Dense) && !is_half(op.dtype_of(register as u16));
             if fixed {
-                self.places[register] = Place::Slot(slots.take());
-                self.fixed.push(register as u16);
+                self.placement.places[register] = Place::Slot(slots.take());
+                self.placement.fixed.push(register as u16);
             } else if in_place {
-                self.places[register] = Place::Input(register);
+                self.placement.places[register] = Place::Input(register);
             } else if of_rows {
                 let slot = slots.take();
-                self.places[register] = Place::Slot(slot);
+                self.placement.places[register] = Place::Slot(slot);
                 loads.extend((register < inputs).then_some(Step::Load { input: register, slot }));
             }
         }
         let stages = stages(op);
-        let of_sinks = self.sinks.iter().filter(|sink| !sink.of_rows).map(|sink| stages[sink.register]);
+        let of_outputs = op.outputs.iter().filter(|&&register| !op.of_rows(register));
+        let of_outputs = of_outputs.map(|&register| stages[usize::from(register)]);
         let of_rows = op.code.iter().zip(&stages[inputs..]).filter(|(instr, _)| combines(instr.op));
-        let last = of_sinks.chain(of_rows.map(|(_, stage)| stage - 1)).max().unwrap_or(0);
+        let last = of_outputs.chain(of_rows.map(|(_, stage)| stage - 1)).max().unwrap_or(0);
         let own = slots.count;
         let passes = (0..=last)
             .map(|pass| {
@@ -107,31 +95,32 @@ impl Plan<'_> {
                 made
             })
             .collect();
-        self.spare = slots.count;
-        self.slots = slots.count + 1;
+        self.placement.spare = slots.count;
+        self.placement.slots = slots.count + 1;
         Wide { loads, passes, after: self.of_rows(last + 1, &stages) }
     }
 
     /// The steps that compute values of rows from other ones that are known before a pass.
     fn of_rows(&self, pass: usize, stages: &[usize]) -> Vec<Step> {
-        let inputs = self.sources.len();
+        let inputs = self.region.op.inputs.len();
         let is_due = |&index: &usize| {
-            let instr = &self.op.code[index];
+            let instr = &self.region.op.code[index];
             instr.of_rows && !combines(instr.op) && stages[inputs + index] == pass
         };
-        let due = (0..self.op.code.len()).filter(is_due);
-        due.map(|index| Step::Compute { index, to: self.places[inputs + index] }).collect()
+        let due = (0..self.region.op.code.len()).filter(is_due);
+        due.map(|index| Step::Compute { index, to: self.placement.places[inputs + index] }).collect()
     }
 
     fn pass(&self, pass: usize, is_last: bool, stages: &[usize], slots: &mut Slots) -> Pass {
-        let (inputs, code) = (self.sources.len(), &self.op.code);
-        let is_element = |register: usize| !self.op.of_rows(register as u16);
+        let op = self.region.op;
+        let (inputs, code) = (op.inputs.len(), &op.code);
+        let is_element = |register: usize| !op.of_rows(register as u16);
         let is_computed = |index: usize| is_element(inputs + index) && !matches!(code[index].op, Code::Const(_));
         let ends = |index: usize| combines(code[index].op) && stages[inputs + index] == pass + 1;
-        let mut needed = vec![false; self.places.len()];
-        let mut last_use = vec![None; self.places.len()];
-        let results = self.sinks.iter().filter(|sink| is_last && !sink.of_rows);
-        results.clone().for_each(|sink| needed[sink.register] = true);
+        let mut needed = vec![false; self.placement.places.len()];
+        let mut last_use = vec![None; self.placement.places.len()];
+        let results = op.outputs.iter().filter(|&&register| is_last && !op.of_rows(register));
+        results.clone().for_each(|&register| needed[usize::from(register)] = true);
         for index in (0..code.len()).rev() {
             if ends(index) || is_computed(index) && needed[inputs + index] {
                 for &arg in code[index].reads() {
@@ -141,12 +130,12 @@ impl Plan<'_> {
                 }
             }
         }
-        let mut places = self.places.clone();
-        let is_placed = |register: usize| match self.sources.get(register) {
+        let mut places = self.placement.places.clone();
+        let is_placed = |register: usize| match op.inputs.get(register) {
             Some(source) => {
                 source.of_rows
-                    || self.fixed.contains(&(register as u16))
-                    || matches!(self.places[register], Place::Input(_))
+                    || self.placement.fixed.contains(&(register as u16))
+                    || matches!(self.placement.places[register], Place::Input(_))
             }
             None => !is_computed(register - inputs),
         };
@@ -163,16 +152,15 @@ impl Plan<'_> {
                 }
             }
             let register = inputs + index;
-            let mut sinks = self.sinks.iter().enumerate().filter(|(_, sink)| is_last && sink.register == register);
-            let sink = sinks.next();
+            let output = op.outputs.iter().position(|&output| is_last && usize::from(output) == register);
             if is_computed(index) {
-                let direct = sink.filter(|(_, sink)| !sink.stored).map(|(k, _)| Place::Output(k));
+                let direct = output.filter(|&k| !self.placement.stored[k]).map(Place::Output);
                 (places[register], loaded[register]) = (direct.unwrap_or_else(|| Place::Slot(slots.take())), true);
             }
             tiles.push(Step::Compute { index, to: places[register] });
             for (i, &arg) in args.iter().enumerate() {
                 let arg = usize::from(arg);
-                let is_kept = is_placed(arg) || is_last && self.sinks.iter().any(|sink| sink.register == arg);
+                let is_kept = is_placed(arg) || is_last && op.outputs.contains(&(arg as u16));
                 if let Place::Slot(slot) = places[arg]
                     && last_use[arg] == Some(index)
                     && !is_kept
@@ -185,18 +173,20 @@ impl Plan<'_> {
         let combining = (0..code.len()).filter(|&index| ends(index)).collect();
         Pass { before: self.of_rows(pass, stages), tiles, combining, places, stores: results.count() > 0 }
     }
+}
 
+impl Plan<'_> {
     /// Computes one row.
     pub(super) fn row(&self, wide: &Wide, slots: *mut u8, row: usize) {
         let whole = Span { start: row, rows: 1, column: 0, columns: 1, width: self.columns };
-        self.steps(&wide.loads, &self.places, slots, whole);
+        self.steps(&wide.loads, &self.placement.places, slots, whole);
         for pass in &wide.passes {
-            self.steps(&pass.before, &self.places, slots, whole);
+            self.steps(&pass.before, &self.placement.places, slots, whole);
             self.pass_over(pass, slots, whole);
         }
-        self.steps(&wide.after, &self.places, slots, whole);
-        for sink in self.sinks.iter().filter(|sink| sink.of_rows) {
-            self.store(&self.places, sink, slots, whole);
+        self.steps(&wide.after, &self.placement.places, slots, whole);
+        for k in (0..self.sinks.len()).filter(|&k| self.sinks[k].of_rows) {
+            self.store(&self.placement.places, k, slots, whole);
         }
     }
 
@@ -205,6 +195,7 @@ impl Plan<'_> {
             match *step {
                 Step::Load { input, slot } => self.load_tile(input, slot, slots, span),
                 Step::Compute { index, to } => self.compute(places, slots, span, index, to),
+                Step::Run { .. } => unreachable!("wide rows have no machine code"),
             }
         }
     }
@@ -217,7 +208,8 @@ impl Plan<'_> {
         for &index in &pass.combining {
             let instr = &self.op.code[index];
             if let Code::Gather(..) = instr.op {
-                let rows = self.rows_of(&self.places, slots, whole, index, self.places[inputs + index]);
+                let rows =
+                    self.rows_of(&self.placement.places, slots, whole, index, self.placement.places[inputs + index]);
                 // SAFETY: a value of rows has a slot.
                 unsafe { rows::nothing(held(instr.dtype), &rows) };
             }
@@ -234,23 +226,24 @@ impl Plan<'_> {
                         Some(number) => self.combine(&pass.places, slots, span, index, &mut roots[number]),
                         None => self.compute(&pass.places, slots, span, index, to),
                     },
+                    Step::Run { .. } => unreachable!("wide rows have no machine code"),
                 }
             }
             if pass.stores {
-                for sink in self.sinks.iter().filter(|sink| !sink.of_rows && sink.stored) {
-                    self.store(&pass.places, sink, slots, span);
+                for k in (0..self.sinks.len()).filter(|&k| !self.sinks[k].of_rows && self.placement.stored[k]) {
+                    self.store(&pass.places, k, slots, span);
                 }
             }
         }
         for (&index, roots) in pass.combining.iter().zip(roots) {
             let instr = &self.op.code[index];
-            let rows = self.rows_of(&self.places, slots, whole, index, self.places[inputs + index]);
+            let rows = self.rows_of(&self.placement.places, slots, whole, index, self.placement.places[inputs + index]);
             // SAFETY: a value of rows has a slot.
             unsafe {
                 if let Code::Reduce(op, _) = instr.op {
                     rows::finish(op, held(instr.dtype), roots, rows.out);
                 }
-                if self.rounded[index] {
+                if self.placement.rounded[index] {
                     ops::round(instr.dtype, &Tile { args: rows.args, out: rows.out, count: 1, level: self.level });
                 }
             }
@@ -260,7 +253,7 @@ impl Plan<'_> {
     /// Combines the elements of a tile with those before.
     fn combine(&self, places: &[Place], slots: *mut u8, span: Span, index: usize, roots: &mut Roots) {
         let instr = &self.op.code[index];
-        let rows = self.rows_of(places, slots, span, index, self.places[self.sources.len() + index]);
+        let rows = self.rows_of(places, slots, span, index, self.placement.places[self.sources.len() + index]);
         let dtype: DType = self.op.dtype_of(instr.args[1]);
         // SAFETY: the arguments were computed or loaded as their dtypes are held.
         unsafe {
@@ -278,7 +271,8 @@ impl Plan<'_> {
     fn picks_from(&self, slots: *mut u8, span: Span, index: usize) -> bool {
         let instr = &self.op.code[index];
         let Code::Gather(dim, part_of) = instr.op else { return true };
-        let rows = self.rows_of(&self.places, slots, span, index, self.places[self.sources.len() + index]);
+        let rows =
+            self.rows_of(&self.placement.places, slots, span, index, self.placement.places[self.sources.len() + index]);
         // SAFETY: the index is a value of the row, and known.
         unsafe { rows.column(1, self.op.dtype_of(instr.args[1]), 0, dim, self.part_of(part_of, span)) }.is_some()
     }

@@ -56,7 +56,7 @@ fn fused(graph: &Graph, regions: &Regions) -> Graph {
 }
 
 fn is_free(op: &Op) -> bool {
-    matches!(op, Op::Const(_) | Op::Reshape(_) | Op::Permute(_) | Op::Expand(_) | Op::Slice(_) | Op::Barrier(_))
+    matches!(op, Op::Const(_)) || cost::is_view(op)
 }
 
 /// Adds a node, or its whole region, behind everything that it reads.

@@ -1,0 +1,125 @@
+//! Runs of simple instructions as machine code. Loops over one instruction each read and write the first cache for every
+//! operation; here a vector of elements is loaded once, goes through all instructions in registers, and is stored.
+//!
+//! `lower` chooses machine instructions that do the arithmetic of `ops.rs` to the bit, `assemble` gives their values
+//! registers and writes the loop, `memory` makes it executable. There is code for AVX-512; other levels, and systems that
+//! allow no new code, run the loops.
+
+#[cfg(target_arch = "x86_64")]
+mod assemble;
+#[cfg(target_arch = "x86_64")]
+mod lower;
+#[cfg(target_arch = "x86_64")]
+mod memory;
+
+use crate::Level;
+use meshwork_graph::DType;
+use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, Instr, UnaryOp};
+
+/// How elements lie in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stored {
+    F32,
+    F16,
+    BF16,
+    /// Bytes 0 and 1.
+    Bool,
+}
+
+impl Stored {
+    /// How registers of a dtype are held in memory, if there are instructions for it.
+    pub fn held(dtype: DType) -> Option<Stored> {
+        match dtype {
+            DType::F32 | DType::F16 | DType::BF16 => Some(Stored::F32),
+            DType::Bool => Some(Stored::Bool),
+            _ => None,
+        }
+    }
+
+    /// How elements of a dtype are stored.
+    pub fn of(dtype: DType) -> Option<Stored> {
+        match dtype {
+            DType::F16 => Some(Stored::F16),
+            DType::BF16 => Some(Stored::BF16),
+            _ => Stored::held(dtype),
+        }
+    }
+}
+
+/// Instructions that run one after the other on the same elements. Registers are numbered as in [`Fused`]: first the
+/// inputs, then the results of the instructions.
+#[derive(Debug)]
+pub struct Run {
+    pub inputs: Vec<Stored>,
+    pub code: Vec<Instr>,
+    /// The registers that are stored.
+    pub outputs: Vec<(u16, Stored)>,
+}
+
+/// Whether an instruction can be part of a run at this level.
+pub fn is_simple(op: &Fused, instr: &Instr, level: Level) -> bool {
+    use BinaryOp::*;
+    use UnaryOp::*;
+    let float = |dtype: DType| Stored::held(dtype) == Some(Stored::F32);
+    let arg = |i: usize| op.dtype_of(instr.args[i]);
+    let constant = |i: usize| {
+        let instr = usize::from(instr.args[i]).checked_sub(op.inputs.len()).map(|index| &op.code[index]);
+        instr.is_some_and(|instr| matches!(instr.op, Code::Const(_)))
+    };
+    let Code::Element(element) = instr.op else { return false };
+    let known = match element {
+        Element::Unary(Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Floor | Ceil | Round | Relu) => float(arg(0)),
+        Element::Unary(Not) => !constant(0),
+        Element::Binary(Add | Sub | Mul | Div | Max | Min | Eq | Ne | Lt | Le | Gt | Ge) => float(arg(0)),
+        Element::Binary(And | Or | Xor) => !constant(0) && !constant(1),
+        Element::Select => float(instr.dtype) && !constant(0),
+        Element::Cast(DType::Bool) => float(arg(0)),
+        Element::Cast(to) => float(to) && (float(arg(0)) || arg(0) == DType::Bool && !constant(0)),
+        _ => false,
+    };
+    known && cfg!(target_arch = "x86_64") && level == Level::Avx512
+}
+
+/// Machine code of a run.
+#[cfg(target_arch = "x86_64")]
+pub use memory::Native;
+
+/// Machine code of a run, of which there is none for this processor.
+#[cfg(not(target_arch = "x86_64"))]
+#[derive(Debug)]
+pub enum Native {}
+
+#[cfg(not(target_arch = "x86_64"))]
+impl Native {
+    /// See the version for x86-64.
+    pub unsafe fn run(&self, _: &[*mut u8], _: usize) {
+        match *self {}
+    }
+}
+
+/// Why there is no machine code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// More values than registers.
+    Registers,
+    /// The system gave no memory for code.
+    Memory,
+}
+
+/// The machine code of a run.
+pub fn compile(run: &Run) -> Result<Native, Refused> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let program = lower::lower(run);
+        let (code, constants) = assemble::assemble(&program)?;
+        memory::Native::new(&code, constants).ok_or(Refused::Memory)
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = run;
+        Err(Refused::Memory)
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests;

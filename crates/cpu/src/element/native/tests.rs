@@ -1,0 +1,195 @@
+use super::*;
+use crate::element::ops::{self, Tile, held};
+use meshwork_graph::Scalar;
+use meshwork_graph::philox;
+
+/// Numbers of all kinds: of every size, zeros, infinities, NaN and subnormal ones.
+fn numbers(seed: u64, count: usize) -> Vec<f32> {
+    let special =
+        [0.0, -0.0, 1.0, -1.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e-40, -1e-40, 0.5, 2.5, -3.5, 65519.9];
+    let number = |i: u64| match philox::bits(seed, i) {
+        bits if bits % 4 == 0 => special[(bits >> 8) as usize % special.len()],
+        bits if bits % 4 == 1 => f32::from_bits((bits >> 16) as u32),
+        bits => ((bits >> 20) as i32 as f32) * 1e-8,
+    };
+    (0..count as u64).map(number).collect()
+}
+
+fn instr(op: impl Into<Code>, args: &[u16], dtype: DType) -> Instr {
+    let mut all = [0; 3];
+    all[..args.len()].copy_from_slice(args);
+    Instr { op: op.into(), args: all, of_rows: false, dtype }
+}
+
+/// Bits of which all NaN are one.
+fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|x| if x.is_nan() { u32::MAX } else { x.to_bits() }).collect()
+}
+
+/// One instruction on three registers of a dtype, by the loops and by machine code, on every number of elements up to
+/// some vectors.
+fn agrees(element: Element, dtype: DType, result: DType) {
+    if !Level::Avx512.is_available() {
+        return;
+    }
+    let arity = element.arity();
+    let is_select = element == Element::Select;
+    let mut inputs = vec![Stored::held(dtype).unwrap(); arity];
+    if is_select {
+        inputs[0] = Stored::Bool;
+    }
+    let args: Vec<u16> = (0..arity as u16).collect();
+    let out = Stored::held(result).unwrap();
+    let run = Run { inputs, code: vec![instr(element, &args, result)], outputs: vec![(arity as u16, out)] };
+    let native = compile(&run).unwrap();
+    for count in (1..70).chain([1024]) {
+        let round = |x: f32| match dtype {
+            DType::F16 => half::f16::from_f32(x).to_f32(),
+            DType::BF16 => half::bf16::from_f32(x).to_f32(),
+            _ => x,
+        };
+        let floats: Vec<Vec<f32>> =
+            (0..3).map(|i| numbers(count as u64 * 3 + i, count).into_iter().map(round).collect()).collect();
+        let bools: Vec<Vec<u8>> =
+            floats.iter().map(|x| x.iter().map(|x| u8::from(x.to_bits() & 1 == 1 || *x > 0.0)).collect()).collect();
+        let at = |i: usize| match dtype {
+            DType::Bool => bools[i].as_ptr().cast_mut(),
+            _ if is_select && i == 0 => bools[0].as_ptr().cast_mut(),
+            _ => floats[i].as_ptr().cast_mut().cast::<u8>(),
+        };
+        let (mut expected, mut found) = (vec![7.0f32; count + 16], vec![7.0f32; count + 16]);
+        let mut addresses: Vec<*mut u8> = (0..arity).map(at).collect();
+        addresses.push(found.as_mut_ptr().cast());
+        let tile = Tile {
+            args: [0, 1, 2].map(|i| at(i).cast_const()),
+            out: expected.as_mut_ptr().cast(),
+            count,
+            level: Level::Portable,
+        };
+        // SAFETY: operands of `count` elements, and results with room for them.
+        unsafe {
+            native.run(&addresses, count);
+            match element {
+                Element::Unary(op) => ops::unary(op, held(dtype), &tile),
+                Element::Binary(op) => ops::binary(op, held(dtype), &tile),
+                Element::Select => ops::select(held(result).size(), &tile),
+                Element::Cast(to) => ops::cast(held(dtype), to, &tile),
+            }
+            if matches!(result, DType::F16 | DType::BF16) {
+                ops::round(result, &tile);
+            }
+        }
+        assert_eq!(bits(&found), bits(&expected), "{element:?} of {dtype}, {count} elements");
+    }
+}
+
+#[test]
+fn every_instruction_gives_the_bits_of_its_loop() {
+    use BinaryOp::*;
+    use UnaryOp::*;
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for op in [Neg, Abs, Sign, Recip, Sqrt, Rsqrt, Floor, Ceil, Round, Relu] {
+            agrees(Element::Unary(op), dtype, dtype);
+        }
+        for op in [Add, Sub, Mul, Div, Max, Min] {
+            agrees(Element::Binary(op), dtype, dtype);
+        }
+        for op in [Eq, Ne, Lt, Le, Gt, Ge] {
+            agrees(Element::Binary(op), dtype, DType::Bool);
+        }
+        agrees(Element::Select, dtype, dtype);
+        for to in [DType::F32, DType::F16, DType::BF16, DType::Bool] {
+            agrees(Element::Cast(to), dtype, to);
+            agrees(Element::Cast(dtype), DType::Bool, dtype);
+        }
+    }
+    agrees(Element::Unary(Not), DType::Bool, DType::Bool);
+    for op in [And, Or, Xor] {
+        agrees(Element::Binary(op), DType::Bool, DType::Bool);
+    }
+}
+
+#[test]
+fn constants_stand_on_either_side() {
+    if !Level::Avx512.is_available() {
+        return;
+    }
+    use BinaryOp::*;
+    let x = numbers(5, 37);
+    for op in [Add, Sub, Mul, Div, Max, Min] {
+        for (args, swapped) in [([0u16, 1], false), ([1, 0], true)] {
+            let three = instr(Code::Const(Scalar::Float(3.3)), &[], DType::F32);
+            let code = vec![three, instr(Element::Binary(op), &args, DType::F32)];
+            let run = Run { inputs: vec![Stored::F32], code, outputs: vec![(2, Stored::F32)] };
+            let (mut found, mut expected) = (vec![0f32; 37], vec![0f32; 37]);
+            let constants = [3.3f32; 37];
+            let (x8, c8) = (x.as_ptr().cast::<u8>(), constants.as_ptr().cast::<u8>());
+            let sides = if swapped { [c8, x8, x8] } else { [x8, c8, x8] };
+            let tile = Tile { args: sides, out: expected.as_mut_ptr().cast(), count: 37, level: Level::Portable };
+            // SAFETY: operands of 37 elements.
+            unsafe {
+                compile(&run).unwrap().run(&[x8.cast_mut(), found.as_mut_ptr().cast()], 37);
+                ops::binary(op, held(DType::F32), &tile);
+            }
+            assert_eq!(bits(&found), bits(&expected), "{op:?}");
+        }
+    }
+}
+
+#[test]
+fn narrow_floats_are_widened_and_stored() {
+    if !Level::Avx512.is_available() {
+        return;
+    }
+    let run = |stored: Stored, dtype: DType| {
+        let code = vec![instr(Element::Unary(UnaryOp::Neg), &[0], dtype)];
+        compile(&Run { inputs: vec![stored], code, outputs: vec![(1, stored)] }).unwrap()
+    };
+    let all: Vec<u16> = (0..=u16::MAX).collect();
+    let mut found = vec![0u16; all.len()];
+    for (stored, dtype) in [(Stored::F16, DType::F16), (Stored::BF16, DType::BF16)] {
+        let addresses = [all.as_ptr().cast_mut().cast(), found.as_mut_ptr().cast()];
+        // SAFETY: operands of as many elements.
+        unsafe { run(stored, dtype).run(&addresses, all.len()) };
+        for (&x, &y) in all.iter().zip(&found) {
+            let is_nan = if stored == Stored::F16 { x & 0x7fff > 0x7c00 } else { x & 0x7fff > 0x7f80 };
+            assert!(y == x ^ 0x8000 || is_nan && y & 0x7fff > 0x7c00, "{stored:?} {x:#x}: {y:#x}");
+        }
+    }
+}
+
+#[test]
+fn many_operands_and_values_find_their_places() {
+    if !Level::Avx512.is_available() {
+        return;
+    }
+    // More addresses than registers for them; all sums are stored.
+    let (count, inputs) = (53, 14);
+    let data: Vec<Vec<f32>> = (0..inputs as u64).map(|i| numbers(i, count)).collect();
+    let add = |i: usize| {
+        let left = if i == 0 { 0 } else { (inputs + i - 1) as u16 };
+        instr(Element::Binary(BinaryOp::Add), &[left, i as u16 + 1], DType::F32)
+    };
+    let code: Vec<Instr> = (0..inputs - 1).map(add).collect();
+    let outputs = (inputs..2 * inputs - 1).map(|r| (r as u16, Stored::F32)).collect();
+    let native = compile(&Run { inputs: vec![Stored::F32; inputs], code, outputs }).unwrap();
+    let mut results = vec![vec![0f32; count]; inputs - 1];
+    let mut addresses: Vec<*mut u8> = data.iter().map(|x| x.as_ptr().cast_mut().cast()).collect();
+    addresses.extend(results.iter_mut().map(|x| x.as_mut_ptr().cast::<u8>()));
+    // SAFETY: operands of `count` elements.
+    unsafe { native.run(&addresses, count) };
+    let mut sum = data[0].clone();
+    for (x, result) in data[1..].iter().zip(&results) {
+        sum.iter_mut().zip(x).for_each(|(sum, x)| *sum += x);
+        assert_eq!(bits(result), bits(&sum));
+    }
+}
+
+#[test]
+fn too_many_values_at_once_are_refused() {
+    let count = 40;
+    let loads: Vec<Instr> = (0..count).map(|i| instr(Element::Unary(UnaryOp::Neg), &[i], DType::F32)).collect();
+    let outputs = (0..count).map(|i| (count + i, Stored::F32)).collect();
+    let run = Run { inputs: vec![Stored::F32; count.into()], code: loads, outputs };
+    assert_eq!(compile(&run).unwrap_err(), Refused::Registers);
+}

@@ -1,0 +1,75 @@
+//! The order of a region's instructions: what machine code can do comes together.
+
+use super::native;
+use crate::Level;
+use meshwork_graph::ops::{Code, Fused};
+
+/// What is done at once.
+#[derive(Debug)]
+pub(super) enum Unit {
+    /// An instruction, by its loop.
+    One(usize),
+    /// Instructions on the same elements, as machine code.
+    Run(Vec<usize>),
+}
+
+impl Unit {
+    pub fn instructions(&self) -> &[usize] {
+        match self {
+            Unit::One(index) => std::slice::from_ref(index),
+            Unit::Run(run) => run,
+        }
+    }
+
+    /// The registers that it reads and does not compute itself, each once. Machine code has constants in itself.
+    pub fn reads(&self, op: &Fused) -> Vec<u16> {
+        let inputs = op.inputs.len();
+        let mut reads = vec![];
+        for &arg in self.instructions().iter().flat_map(|&index| op.code[index].reads()) {
+            let index = usize::from(arg).checked_sub(inputs);
+            let is_own = index.is_some_and(|index| {
+                let is_const = matches!(op.code[index].op, Code::Const(_));
+                self.instructions().contains(&index) || is_const && matches!(self, Unit::Run(_))
+            });
+            if !is_own && !reads.contains(&arg) {
+                reads.push(arg);
+            }
+        }
+        reads
+    }
+}
+
+/// The units of a region. Constants belong to none.
+pub(super) fn units(op: &Fused, level: Level) -> Vec<Unit> {
+    let inputs = op.inputs.len();
+    let mut known = vec![true; inputs];
+    known.extend(op.code.iter().map(|instr| matches!(instr.op, Code::Const(_))));
+    let mut waiting: Vec<usize> = (0..op.code.len()).filter(|&index| !known[inputs + index]).collect();
+    let mut units = vec![];
+    while !waiting.is_empty() {
+        for of_rows in [true, false] {
+            let run = take(&mut waiting, &mut known, op, |index| {
+                op.code[index].of_rows == of_rows && native::is_simple(op, &op.code[index], level)
+            });
+            units.extend((!run.is_empty()).then_some(Unit::Run(run)));
+        }
+        let others = take(&mut waiting, &mut known, op, |index| !native::is_simple(op, &op.code[index], level));
+        units.extend(others.into_iter().map(Unit::One));
+    }
+    units
+}
+
+/// Takes all instructions of a kind whose operands are known, and those that are known by then.
+fn take(waiting: &mut Vec<usize>, known: &mut [bool], op: &Fused, kind: impl Fn(usize) -> bool) -> Vec<usize> {
+    let mut taken = vec![];
+    waiting.retain(|&index| {
+        let is_ready = op.code[index].reads().iter().all(|&arg| known[usize::from(arg)]);
+        let takes = is_ready && kind(index);
+        if takes {
+            known[op.inputs.len() + index] = true;
+            taken.push(index);
+        }
+        !takes
+    });
+    taken
+}
