@@ -142,8 +142,8 @@ pub fn run(op: &Fused, inputs: &[Operand], outputs: &[Output], context: Context)
 }
 
 impl Written {
-    /// How an output is written that is a value of rows wider than a tile, or anything else.
-    fn new(of_wide_rows: bool, output: &Output, sources: &[Source]) -> Self {
+    /// How an output is written that is a value of rows wider than a tile, or anything else, so many elements a tile.
+    fn new(of_wide_rows: bool, tile: usize, output: &Output, sources: &[Source]) -> Self {
         let (first, bytes) = (output.bytes() as usize, output.shape.numel() * output.dtype.size());
         let written = first..first + bytes;
         let mut over = SmallVec::new();
@@ -158,7 +158,9 @@ impl Written {
             }
         }
         let streams = over.is_empty() && !of_wide_rows && bytes >= stream::STREAM_BYTES;
-        Written { streams, over }
+        let by_lines =
+            first.is_multiple_of(size_of::<Line>()) && (tile * output.dtype.size()).is_multiple_of(size_of::<Line>());
+        Written { streams, by_lines, over }
     }
 }
 
@@ -180,12 +182,19 @@ impl<'a> Plan<'a> {
             Source { walk: Walk::new(operand.layout), first: Shared(first.cast_mut()), dtype: operand.dtype, of_rows }
         };
         let sources: Vec<Source> = inputs.iter().zip(op.inputs.iter().map(|x| x.of_rows)).map(source).collect();
+        let (rows, columns) = (op.space.row_shape().numel(), op.space.columns());
+        // Tiles are smaller where there would be too few of them for all threads, but have whole groups of rows.
+        let parts = (rows * columns * op.code.len() / GRAIN).clamp(1, 4 * context.par.threads());
+        let tile_rows = rows.div_ceil(parts).next_multiple_of(GROUP).min(TILE / columns).max(1);
         let is_wide = op.space.columns() > TILE;
         let written: SmallVec<[Written; 4]> = op
             .outputs
             .iter()
             .zip(outputs)
-            .map(|(&register, output)| Written::new(op.of_rows(register) && is_wide, output, &sources))
+            .map(|(&register, output)| {
+                let tile = if op.of_rows(register) { tile_rows } else { tile_rows * columns };
+                Written::new(op.of_rows(register) && is_wide, tile, output, &sources)
+            })
             .collect();
         let lies: SmallVec<[Lies; 8]> = sources.iter().map(Source::lies).collect();
         let sink = |((&register, output), written): ((&u16, &Output), &Written)| Sink {
@@ -198,10 +207,6 @@ impl<'a> Plan<'a> {
         let sinks = op.outputs.iter().zip(outputs).zip(&written).map(sink).collect();
         let level = context.level;
         let placement = placement(place::Region { op, lies: &lies, written: &written, level });
-        let (rows, columns) = (op.space.row_shape().numel(), op.space.columns());
-        // Tiles are smaller where there would be too few of them for all threads, but have whole groups of rows.
-        let parts = (rows * columns * op.code.len() / GRAIN).clamp(1, 4 * context.par.threads());
-        let tile_rows = rows.div_ceil(parts).next_multiple_of(GROUP).min(TILE / columns).max(1);
         Plan {
             op,
             sources,

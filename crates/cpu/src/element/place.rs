@@ -5,6 +5,7 @@ use super::units::{Unit, units};
 use super::wide::Wide;
 use super::{Place, Step, TILE, is_half};
 use crate::Level;
+use meshwork_graph::DType;
 use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, ReduceOp, UnaryOp};
 use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::SmallVec;
@@ -26,6 +27,8 @@ pub(super) enum Lies {
 pub(super) struct Written {
     /// Past the caches.
     pub streams: bool,
+    /// Every tile begins with a line of the caches.
+    pub by_lines: bool,
     /// Inputs that lie in the same place.
     pub over: SmallVec<[u16; 2]>,
 }
@@ -283,12 +286,13 @@ impl<'a> Placing<'a> {
         let register = op.outputs[k];
         let is_over_by = |input: &u16| last_use[usize::from(*input)].is_none_or(|last| last <= number);
         let is_narrow = is_half(op.dtype_of(register));
+        let is_read = last_use[usize::from(register)].is_some();
         match unit {
-            _ if written[k].streams => false,
-            Unit::One(_) => written[k].over.is_empty() && !is_narrow,
-            Unit::Run(_) => {
-                written[k].over.iter().all(is_over_by) && !(is_narrow && last_use[usize::from(register)].is_some())
+            Unit::One(_) => written[k].over.is_empty() && !written[k].streams && !is_narrow,
+            Unit::Run(_) if written[k].streams => {
+                written[k].by_lines && op.dtype_of(register) == DType::F32 && !is_read
             }
+            Unit::Run(_) => written[k].over.iter().all(is_over_by) && !(is_narrow && is_read),
         }
     }
 
@@ -298,6 +302,7 @@ impl<'a> Placing<'a> {
         let inputs = op.inputs.len();
         let stored = |register: u16| match self.placement.places[usize::from(register)] {
             Place::Slot(_) => Stored::held(op.dtype_of(register)),
+            Place::Output(k) if self.region.written[k].streams => Some(Stored::F32PastCaches),
             Place::Input(_) | Place::Output(_) => Stored::of(op.dtype_of(register)),
         };
         let mut numbers: Vec<u16> = reads.to_vec();

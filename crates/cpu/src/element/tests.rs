@@ -2,8 +2,8 @@ use super::*;
 use crate::Par;
 use crate::math;
 use crate::testing::{self, Case, Sample, bits, each_context, samples};
-use meshwork_graph::Shape;
 use meshwork_graph::ops::{BinaryOp, Instr, Source, Space, UnaryOp};
+use meshwork_graph::{Layout, Shape};
 use smallvec::SmallVec;
 
 const UNARY: [UnaryOp; 19] = {
@@ -351,6 +351,33 @@ fn large_regions_use_all_threads_and_give_the_same() {
         });
         assert_eq!(bits(&got), bits(&want));
     });
+}
+
+#[test]
+fn results_larger_than_the_caches_are_the_same_wherever_they_lie() {
+    let shape = Shape::new(&[stream::STREAM_BYTES / 4 + 5]);
+    let count = shape.numel();
+    let data: Vec<f32> = (0..count).map(|i| (i % 1013) as f32 * 0.25 - 100.0).collect();
+    let want: Vec<u32> = data.iter().map(|&x| region_reference(x, x, 0.1).to_bits()).collect();
+    let fused = region(DType::F32, &shape);
+    let layout = Layout::contiguous(&shape);
+    let mut room = vec![0f32; count + 17];
+    let par = Par::new(2);
+    for level in Level::available() {
+        for start in [0, 1] {
+            room.fill(0.0);
+            let first = room.as_ptr().align_offset(64) + start;
+            // SAFETY: the operand's elements, and room for those of the result.
+            unsafe {
+                let operand = Operand::new(data.as_ptr().cast(), DType::F32, &layout);
+                let output = Output::new(room[first..].as_mut_ptr().cast(), DType::F32, &shape);
+                run(&fused, &[operand, operand], &[output], Context { par: &par, level });
+            }
+            let got = room[first..first + count].iter().map(|x| x.to_bits());
+            assert!(got.eq(want.iter().copied()), "{level:?}, {start} elements off a line");
+            assert!(room[..first].iter().chain(&room[first + count..]).all(|&x| x == 0.0));
+        }
+    }
 }
 
 fn check_in_place<T: Reference>(tenth: T) {

@@ -162,6 +162,10 @@ impl Assembly<'_> {
             Place::Memory { address, bytes } => {
                 self.elements(&mut instruction, operand, address, bytes);
                 if is_tail {
+                    if step.code == Code::EVEX_Vmovntps_m512_zmm {
+                        // Only whole lines go past the caches.
+                        instruction.set_code(Code::EVEX_Vmovups_zmmm512_k1z_zmm);
+                    }
                     instruction.set_op_mask(TAIL);
                 }
             }

@@ -141,7 +141,7 @@ impl Lowering<'_> {
     fn load(&mut self, address: u16) -> Source {
         let from = |bytes: u32| Source::Memory { address, bytes };
         match self.run.inputs[usize::from(address)] {
-            Stored::F32 => self.vector(X86::EVEX_Vmovups_zmm_k1z_zmmm512, &[from(4)]),
+            Stored::F32 | Stored::F32PastCaches => self.vector(X86::EVEX_Vmovups_zmm_k1z_zmmm512, &[from(4)]),
             Stored::BF16 => {
                 let wide = self.vector(X86::EVEX_Vpmovzxwd_zmm_k1z_ymmm256, &[from(2)]);
                 self.immediate(X86::EVEX_Vpslld_zmm_k1z_zmmm512b32_imm8, &[wide], 16)
@@ -159,6 +159,7 @@ impl Lowering<'_> {
         let value = self.register(register);
         let (code, bytes, value, immediate) = match stored {
             Stored::F32 => (X86::EVEX_Vmovups_zmmm512_k1z_zmm, 4, self.computed(value), None),
+            Stored::F32PastCaches => (X86::EVEX_Vmovntps_m512_zmm, 4, self.computed(value), None),
             Stored::F16 => (X86::EVEX_Vcvtps2ph_ymmm256_k1z_zmm_imm8_sae, 2, self.computed(value), Some(0)),
             Stored::BF16 => {
                 let high = self.immediate(X86::EVEX_Vpsrld_zmm_k1z_zmmm512b32_imm8, &[value], 16);

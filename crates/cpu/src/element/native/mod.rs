@@ -20,6 +20,8 @@ use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, Instr, UnaryOp};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stored {
     F32,
+    /// Results written past the caches, whole lines of them.
+    F32PastCaches,
     F16,
     BF16,
     /// Bytes 0 and 1.
