@@ -471,11 +471,12 @@ impl Ahead {
         Ahead { lines: [std::ptr::null(); LINES], count: 0 }
     }
 
-    /// Adds the lines of a tile, as long as there is room. Apart from its caller, whose loop small products run often.
+    /// Adds the lines of a tile, as long as there is room: first those that rows begin with, for sums of few terms end
+    /// before all are asked for. Apart from its caller, whose loop small products run often.
     #[inline(never)]
     fn tile<T>(&mut self, tile: *const T, rows: usize, across: usize, step: isize) {
-        for row in 0..rows as isize {
-            for column in (0..across).step_by(LINE / size_of::<T>()) {
+        for column in (0..across).step_by(LINE / size_of::<T>()) {
+            for row in 0..rows as isize {
                 let Some(line) = self.lines.get_mut(self.count) else { return };
                 *line = tile.wrapping_offset(row * step).wrapping_add(column).cast();
                 self.count += 1;
