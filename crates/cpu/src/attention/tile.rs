@@ -111,6 +111,8 @@ impl<R: Copy> Product<R> {
                         merges: usize::from(adds),
                         out,
                         out_row: out_row as isize,
+                        ahead: std::ptr::null(),
+                        aheads: 0,
                     };
                     kernels.table[end - row - 1][vectors - 1][access as usize](&call);
                 }

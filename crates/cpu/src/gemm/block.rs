@@ -7,7 +7,6 @@ use super::scratch::{Arena, room};
 use super::{Place, Side, Size};
 use crate::multiversion;
 use crate::simd::Level;
-use crate::stream;
 use std::ops::Range;
 
 /// Terms of a chunk, at most: a panel of them stays in the first-level cache.
@@ -36,6 +35,9 @@ const SHALLOW: usize = 256;
 
 /// Numbers of a result that the second-level cache does not keep beside the panels.
 const FAR: usize = 1 << 16;
+
+/// Lines that a kernel asks for while it computes, at most: those of a result and of three partial matrices.
+const LINES: usize = 96;
 
 /// Lines of a cache that are so many elements apart displace each other.
 const CONFLICT: usize = 512;
@@ -378,6 +380,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         };
 
         let mut merge = [std::ptr::null::<L::Real>(); usize::BITS as usize];
+        let mut ahead = Ahead::new();
         for (block, column) in tiles(row_count, column_count, step, width) {
             let wide = width.min(column_count - column);
             if in_turn {
@@ -408,6 +411,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     merges: 0,
                     out: spare,
                     out_row: across as isize,
+                    ahead: ahead.lines.as_ptr(),
+                    aheads: 0,
                 }
             };
             let mut row = block.start;
@@ -435,8 +440,10 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 }
                 if far {
                     // The kernel needs these last: they come while it computes.
-                    merge[..call.merges].iter().for_each(|&tile| prefetch(tile, high, across as isize));
-                    prefetch(call.out, high, call.out_row);
+                    ahead.count = 0;
+                    merge[..call.merges].iter().for_each(|&tile| ahead.tile(tile, high, across, across as isize));
+                    ahead.tile(call.out, high, across, call.out_row);
+                    (call.ahead, call.aheads) = (ahead.lines.as_ptr(), ahead.count);
                 }
                 // SAFETY: as above.
                 unsafe {
@@ -453,11 +460,28 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
     }
 }
 
-/// Asks for the rows of a tile. Apart from its caller, whose loop small products run often.
-#[inline(never)]
-fn prefetch<T>(tile: *const T, rows: usize, step: isize) {
-    for row in 0..rows as isize {
-        stream::prefetch(tile.wrapping_offset(row * step).cast());
+/// The lines that a kernel asks for while it computes.
+struct Ahead {
+    lines: [*const u8; LINES],
+    count: usize,
+}
+
+impl Ahead {
+    fn new() -> Self {
+        Ahead { lines: [std::ptr::null(); LINES], count: 0 }
+    }
+
+    /// Adds the lines of a tile, as long as there is room: first those that rows begin with, for sums of few terms end
+    /// before all are asked for. Apart from its caller, whose loop small products run often.
+    #[inline(never)]
+    fn tile<T>(&mut self, tile: *const T, rows: usize, across: usize, step: isize) {
+        for column in (0..across).step_by(LINE / size_of::<T>()) {
+            for row in 0..rows as isize {
+                let Some(line) = self.lines.get_mut(self.count) else { return };
+                *line = tile.wrapping_offset(row * step).wrapping_add(column).cast();
+                self.count += 1;
+            }
+        }
     }
 }
 

@@ -18,6 +18,9 @@ const ROWS: usize = 1024;
 const COLUMNS: usize = 512;
 /// Columns of a task with [`ROWS`] rows, at most: each task packs both operands, which pays the more the larger it is.
 const WIDEST: usize = 2048;
+/// Rows and columns of a task, at least, where there shall be more tasks than threads: smaller ones pack operands too
+/// often.
+const LARGE: usize = 512;
 /// Terms that a task must at least have for the terms to be cut.
 const TERMS: usize = 1024;
 /// Terms of a short block, at most.
@@ -99,8 +102,10 @@ struct Plan {
     size: Size,
     /// Ranges of rows, columns and terms.
     parts: [usize; 3],
-    /// Rows, columns and blocks of a task: whole tiles, and a power of two of blocks.
-    task: [usize; 3],
+    /// Rows and columns of a tile; tasks take whole ones.
+    tile: [usize; 2],
+    /// Terms of a task: a power of two of blocks.
+    terms: usize,
     bounds: Bounds,
 }
 
@@ -115,18 +120,12 @@ impl Plan {
         let mut run = blocks;
         let tasks = |parts: [usize; 2], run: usize| products * parts[0] * parts[1] * blocks.div_ceil(run.max(1));
         let work = products as f64 * (size.rows * size.columns) as f64 * size.terms as f64;
-        let wanted = if work < 2e4 {
-            1
-        } else if work < 1e8 {
-            threads
-        } else {
-            3 * threads
-        };
+        let wanted = if work < 2e4 { 1 } else { threads };
+        let longer = |parts: [usize; 2]| if size.rows / parts[0] > size.columns / parts[1] { 0 } else { 1 };
         // First tasks that stay large, then runs of blocks, then whatever tiles there are.
         while threads > 1 && (tasks(parts, run) < wanted || idle(tasks(parts, run), threads)) {
-            let sizes = [size.rows / parts[0], size.columns / parts[1]];
-            let d = if sizes[0] > sizes[1] { 0 } else { 1 };
-            if sizes[d] >= 96 {
+            let d = longer(parts);
+            if [size.rows, size.columns][d] / parts[d] >= 96 {
                 parts[d] += 1;
             } else if run > 1 && run.div_ceil(2).next_power_of_two() * size.block >= TERMS {
                 run = run.div_ceil(2).next_power_of_two();
@@ -140,17 +139,27 @@ impl Plan {
                 break;
             }
         }
-        let rows = (tiles[0].div_ceil(parts[0].max(1)) * height).max(1);
-        let columns = (tiles[1].div_ceil(parts[1].max(1)) * width).max(1);
+        // More of them, so that threads that are slower than others leave some to these.
+        let mut finer = parts;
+        while threads > 1 && work >= 1e8 && tasks(finer, run) < 3 * threads {
+            let d = longer(finer);
+            finer[d] += 1;
+            if [size.rows, size.columns][d] / finer[d] < LARGE {
+                break;
+            }
+            if !idle(tasks(finer, run), threads) {
+                parts = finer;
+            }
+        }
         let bounds = Bounds {
-            rows: rows.min(size.rows),
-            columns: columns.min(size.columns),
+            rows: (tiles[0].div_ceil(parts[0]) * height).min(size.rows),
+            columns: (tiles[1].div_ceil(parts[1]) * width).min(size.columns),
             terms: (run * size.block).min(size.terms),
             height,
             chunks: Chunks::new(&size),
         };
-        let parts = [size.rows.div_ceil(rows), size.columns.div_ceil(columns), blocks.div_ceil(run)];
-        Plan { products, size, parts, task: [rows, columns, run], bounds }
+        let parts = [parts[0], parts[1], blocks.div_ceil(run)];
+        Plan { products, size, parts, tile: [height, width], terms: run * size.block, bounds }
     }
 
     fn tasks(&self) -> usize {
@@ -163,13 +172,16 @@ impl Plan {
         if runs > 1 { room::<T>(runs * self.products * self.size.rows * self.size.columns) } else { 0 }
     }
 
+    /// Rows (`d` = 0) or columns (1) of a part: parts differ by a tile at most.
     fn range(&self, d: usize, part: usize) -> Range<usize> {
-        let (len, step) = match d {
-            0 => (self.size.rows, self.task[0]),
-            1 => (self.size.columns, self.task[1]),
-            _ => (self.size.terms, self.task[2] * self.size.block),
-        };
-        part * step..((part + 1) * step).min(len)
+        let (len, tile) = ([self.size.rows, self.size.columns][d], self.tile[d]);
+        let bound = |part: usize| (part * len.div_ceil(tile) / self.parts[d] * tile).min(len);
+        bound(part)..bound(part + 1)
+    }
+
+    /// Terms of a run.
+    fn run(&self, run: usize) -> Range<usize> {
+        run * self.terms..((run + 1) * self.terms).min(self.size.terms)
     }
 }
 
@@ -341,7 +353,7 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
         let (row, rest) = (task % row_parts, task / row_parts);
         let (column, rest) = (rest % column_parts, rest / column_parts);
         let (run, product) = (rest % runs, rest / runs);
-        let (rows, columns, terms) = (plan.range(0, row), plan.range(1, column), plan.range(2, run));
+        let (rows, columns, terms) = (plan.range(0, row), plan.range(1, column), plan.run(run));
         let mut room = rooms.slot(slot, bytes[0] + bytes[1]);
         let (stage, mut staged) = (room.take::<u8>(bytes[1]).cast::<R>(), 0..0);
         let across = columns.clone();

@@ -42,6 +42,11 @@ pub struct Call<T> {
     pub out: *mut T,
     /// Distance between the rows of the result. Other tiles are dense.
     pub out_row: isize,
+    /// Lines of the caches that are asked for meanwhile, one every four terms: all at once they would keep the operands
+    /// waiting, for a core waits for few lines at a time.
+    pub ahead: *const *const u8,
+    /// Number of lines in `ahead`.
+    pub aheads: usize,
 }
 
 /// Computes a tile.
@@ -105,6 +110,7 @@ macro_rules! microkernel {
                 }
                 let tile = ROWS * VECTORS * $lanes;
                 let (mut a, mut b) = (call.a, call.b);
+                let (mut ahead, ahead_end) = (call.ahead, call.ahead.wrapping_add(call.aheads));
                 let (a_step, b_term) = (call.a_step, call.b_term);
                 let (a_row, a_term) = if PANEL { (1, a_step) } else { (a_step, 1) };
                 // Macros, because closures might not be inlined.
@@ -138,6 +144,10 @@ macro_rules! microkernel {
                         term!(1);
                         term!(2);
                         term!(3);
+                        if ahead != ahead_end {
+                            $crate::stream::prefetch(*ahead);
+                            ahead = ahead.add(1);
+                        }
                         (a, b) = (a.offset(4 * a_term), b.offset(4 * b_term));
                     };
                 }
