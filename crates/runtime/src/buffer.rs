@@ -1,14 +1,10 @@
 //! Device memory: aligned blocks that are reused, and an exact account of what is in use.
 
-use crate::DeviceId;
+use crate::{DeviceId, memory};
 use meshwork_queue::{Event, Part};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-
-/// Alignment of every block: a cache line, and enough for any vector load.
-const ALIGNMENT: usize = meshwork_graph::passes::ALIGNMENT;
 
 /// Freed blocks are kept for reuse up to this many bytes: fresh memory costs a page fault every 4 KiB.
 const MAX_CACHED: usize = 512 << 20;
@@ -50,10 +46,6 @@ unsafe impl Send for Block {}
 // SAFETY: the pointer is only read.
 unsafe impl Sync for Block {}
 
-fn layout(bytes: usize) -> Layout {
-    Layout::from_size_align(bytes.max(1).next_multiple_of(ALIGNMENT), ALIGNMENT).expect("a size that fits in memory")
-}
-
 impl Pool {
     pub fn new(device: DeviceId) -> Pool {
         Pool { device, state: Mutex::default() }
@@ -82,7 +74,7 @@ impl Pool {
     }
 
     fn take(&self, bytes: usize) -> *mut u8 {
-        let size = layout(bytes).size();
+        let size = memory::block_size(bytes);
         let cached = {
             let mut state = self.lock();
             state.stats.add(bytes);
@@ -94,19 +86,12 @@ impl Pool {
         };
         match cached {
             Some(block) => block.0,
-            None => {
-                // SAFETY: the layout has a size.
-                let pointer = unsafe { alloc(layout(bytes)) };
-                if pointer.is_null() {
-                    handle_alloc_error(layout(bytes));
-                }
-                pointer
-            }
+            None => memory::take(bytes),
         }
     }
 
     fn give_back(&self, pointer: *mut u8, bytes: usize) {
-        let size = layout(bytes).size();
+        let size = memory::block_size(bytes);
         let mut state = self.lock();
         state.stats.allocated -= bytes;
         if state.stats.cached + size <= MAX_CACHED {
@@ -114,8 +99,8 @@ impl Pool {
             state.free.entry(size).or_default().push(Block(pointer));
         } else {
             drop(state);
-            // SAFETY: the block was allocated with this layout and nobody has it any more.
-            unsafe { dealloc(pointer, layout(bytes)) };
+            // SAFETY: the block was taken for so many bytes, and nobody has it any more.
+            unsafe { memory::give_back(pointer, bytes) };
         }
     }
 }
@@ -125,8 +110,8 @@ impl Drop for Pool {
         let state = self.state.get_mut().unwrap_or_else(|e| e.into_inner());
         for (size, blocks) in state.free.drain() {
             for block in blocks {
-                // SAFETY: blocks are listed under the size that they were allocated with.
-                unsafe { dealloc(block.0, layout(size)) };
+                // SAFETY: blocks are listed under their size.
+                unsafe { memory::give_back(block.0, size) };
             }
         }
     }

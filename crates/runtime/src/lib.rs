@@ -12,6 +12,7 @@ mod event;
 mod execute;
 mod link;
 mod load;
+mod memory;
 mod registry;
 pub mod trace;
 mod value;

@@ -4,8 +4,10 @@ use crate::buffer::Pool;
 use crate::cores;
 use crate::execute::Run;
 use crate::load::{Meter, Task};
+use crate::memory;
 use meshwork_cpu::{Level, Par};
 use meshwork_queue::{Event, RunError, help_serving};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// The context of a device's compute queue. The thread that serves the queue is the first thread of its kernels.
@@ -60,20 +62,31 @@ impl Worker {
 /// Memory for what lives only during a run, kept over runs.
 #[derive(Default)]
 struct Arena {
-    blocks: Vec<Line>,
+    block: Option<NonNull<u8>>,
+    bytes: usize,
 }
 
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([u8; 64]);
+// SAFETY: the block belongs to the arena alone.
+unsafe impl Send for Arena {}
 
 impl Arena {
     fn at_least(&mut self, bytes: usize) -> *mut u8 {
-        let lines = bytes.div_ceil(size_of::<Line>());
-        if self.blocks.len() < lines {
-            self.blocks = Vec::new();
-            self.blocks = vec![Line([0; 64]); lines];
+        if self.block.is_none() || self.bytes < bytes {
+            *self = Arena::default();
+            let block = memory::take(bytes);
+            // SAFETY: the block has so many bytes. Kernels find initialised memory.
+            unsafe { block.write_bytes(0, bytes) };
+            *self = Arena { block: NonNull::new(block), bytes };
         }
-        self.blocks.as_mut_ptr().cast()
+        self.block.map_or(std::ptr::null_mut(), NonNull::as_ptr)
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        if let Some(block) = self.block {
+            // SAFETY: it was taken for so many bytes.
+            unsafe { memory::give_back(block.as_ptr(), self.bytes) };
+        }
     }
 }
