@@ -169,6 +169,7 @@ impl<'a> Placing<'a> {
                     let rest = run.split_off(run.len() / 2);
                     units.insert(number + 1, Unit::Run(rest));
                 }
+                // Loops for everything.
                 Err((_, Refused::Memory)) => units = super::units::units(self.region.op, Level::Portable),
             }
         }

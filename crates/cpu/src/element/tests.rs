@@ -354,6 +354,33 @@ fn large_regions_use_all_threads_and_give_the_same() {
 }
 
 #[test]
+fn more_results_than_vector_registers_are_all_there() {
+    let shape = Shape::new(&[3, 37]);
+    let count = 45;
+    let cases: Vec<Case<f32>> = (0..count).map(|i| Case::dense(i as u64, &[3, 37])).collect();
+    let fused = Fused {
+        space: Space::elements(shape.clone()),
+        inputs: vec![Source { dtype: DType::F32, of_rows: false }; count],
+        code: (0..count as u16).map(|i| instr(Element::Unary(UnaryOp::Neg), [i, 0, 0], DType::F32)).collect(),
+        outputs: (count as u16..2 * count as u16).collect(),
+    };
+    let operands: Vec<Operand> = cases.iter().map(Case::operand).collect();
+    each_context(|context| {
+        let mut results = vec![vec![0f32; shape.numel()]; count];
+        let output = |result: &mut Vec<f32>| {
+            // SAFETY: room for all elements.
+            unsafe { Output::new(result.as_mut_ptr().cast(), DType::F32, &shape) }
+        };
+        let outputs: Vec<Output> = results.iter_mut().map(output).collect();
+        run(&fused, &operands, &outputs, context);
+        for (case, result) in cases.iter().zip(&results) {
+            let want: Vec<f32> = case.data.iter().map(|x| -x).collect();
+            assert_eq!(bits(result), bits(&want));
+        }
+    });
+}
+
+#[test]
 fn results_larger_than_the_caches_are_the_same_wherever_they_lie() {
     let shape = Shape::new(&[stream::STREAM_BYTES / 4 + 5]);
     let count = shape.numel();

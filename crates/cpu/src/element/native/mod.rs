@@ -51,6 +51,7 @@ impl Stored {
 /// Instructions that run one after the other on the same elements. Registers are numbered as in [`Fused`]: first the
 /// inputs, then the results of the instructions.
 #[derive(Debug)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub struct Run {
     pub inputs: Vec<Stored>,
     pub code: Vec<Instr>,
@@ -101,6 +102,7 @@ impl Native {
 
 /// Why there is no machine code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub enum Refused {
     /// More values than registers.
     Registers,
