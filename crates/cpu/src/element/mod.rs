@@ -158,8 +158,8 @@ impl Written {
             }
         }
         let streams = over.is_empty() && !of_wide_rows && bytes >= stream::STREAM_BYTES;
-        let by_lines =
-            first.is_multiple_of(size_of::<Line>()) && (tile * output.dtype.size()).is_multiple_of(size_of::<Line>());
+        let is_line = |bytes: usize| bytes.is_multiple_of(size_of::<Line>());
+        let by_lines = streams && is_line(first) && is_line(tile * output.dtype.size());
         Written { streams, by_lines, over }
     }
 }
@@ -427,6 +427,12 @@ unsafe fn fill(value: Scalar, dtype: DType, to: *mut u8) {
             _ => by_dtype!(dtype, T => slice(to, TILE).fill(T::from_scalar(value))),
         }
     }
+}
+
+/// Whether a register is a constant of the region.
+fn is_constant(op: &Fused, register: u16) -> bool {
+    let index = usize::from(register).checked_sub(op.inputs.len());
+    index.is_some_and(|index| matches!(op.code[index].op, Code::Const(_)))
 }
 
 fn is_half(dtype: DType) -> bool {

@@ -3,7 +3,7 @@
 use super::native::{self, Native, Refused, Run, Stored};
 use super::units::{Unit, units};
 use super::wide::Wide;
-use super::{Place, Step, TILE, is_half};
+use super::{Place, Step, TILE, is_constant, is_half};
 use crate::Level;
 use meshwork_graph::DType;
 use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, ReduceOp, UnaryOp};
@@ -27,7 +27,7 @@ pub(super) enum Lies {
 pub(super) struct Written {
     /// Past the caches.
     pub streams: bool,
-    /// Every tile begins with a line of the caches.
+    /// And every tile begins with a line of them.
     pub by_lines: bool,
     /// Inputs that lie in the same place.
     pub over: SmallVec<[u16; 2]>,
@@ -200,10 +200,7 @@ impl<'a> Placing<'a> {
         let mut loaded = vec![false; count];
         // Slots of fixed registers are never given to others, so they come first.
         for register in 0..count {
-            let is_fixed = match lies.get(register) {
-                Some(&lies) => lies == Lies::Constant,
-                None => matches!(op.code[register - inputs].op, Code::Const(_)),
-            };
+            let is_fixed = lies.get(register) == Some(&Lies::Constant) || is_constant(op, register as u16);
             let is_output = op.outputs.contains(&(register as u16));
             if is_fixed && (last_use[register].is_some() || is_output) {
                 self.placement.places[register] = Place::Slot(slots.take());

@@ -1,8 +1,8 @@
 //! The order of a region's instructions: what machine code can do comes together.
 
-use super::native;
+use super::{is_constant, native};
 use crate::Level;
-use meshwork_graph::ops::{Code, Fused};
+use meshwork_graph::ops::Fused;
 
 /// What is done at once.
 #[derive(Debug)]
@@ -27,10 +27,8 @@ impl Unit {
         let mut reads = vec![];
         for &arg in self.instructions().iter().flat_map(|&index| op.code[index].reads()) {
             let index = usize::from(arg).checked_sub(inputs);
-            let is_own = index.is_some_and(|index| {
-                let is_const = matches!(op.code[index].op, Code::Const(_));
-                self.instructions().contains(&index) || is_const && matches!(self, Unit::Run(_))
-            });
+            let is_computed = index.is_some_and(|index| self.instructions().contains(&index));
+            let is_own = is_computed || matches!(self, Unit::Run(_)) && is_constant(op, arg);
             if !is_own && !reads.contains(&arg) {
                 reads.push(arg);
             }
@@ -42,8 +40,7 @@ impl Unit {
 /// The units of a region. Constants belong to none.
 pub(super) fn units(op: &Fused, level: Level) -> Vec<Unit> {
     let inputs = op.inputs.len();
-    let mut known = vec![true; inputs];
-    known.extend(op.code.iter().map(|instr| matches!(instr.op, Code::Const(_))));
+    let mut known: Vec<bool> = (0..inputs + op.code.len()).map(|r| r < inputs || is_constant(op, r as u16)).collect();
     let mut waiting: Vec<usize> = (0..op.code.len()).filter(|&index| !known[inputs + index]).collect();
     let mut units = vec![];
     while !waiting.is_empty() {

@@ -6,7 +6,7 @@
 use super::ops::{self, Tile, held};
 use super::place::{Lies, Placing, Slots, Written};
 use super::rows::{self, Roots};
-use super::{Place, Plan, Span, Step, TILE, is_half};
+use super::{Place, Plan, Span, Step, TILE, is_constant, is_half};
 use meshwork_graph::DType;
 use meshwork_graph::ops::{Code, Fused};
 use smallvec::SmallVec;
@@ -64,11 +64,8 @@ impl Placing<'_> {
         let mut loads = Vec::new();
         for register in 0..count {
             let of_rows = op.of_rows(register as u16);
-            let fixed = match self.region.lies.get(register) {
-                Some(&lies) => lies == Lies::Constant,
-                None => matches!(op.code[register - inputs].op, Code::Const(_)),
-            };
             let lies = self.region.lies.get(register);
+            let fixed = lies == Some(&Lies::Constant) || is_constant(op, register as u16);
             let in_place = lies == Some(&Lies::Dense) && !is_half(op.dtype_of(register as u16));
             if fixed {
                 self.placement.places[register] = Place::Slot(slots.take());

@@ -1,6 +1,7 @@
 //! From instructions to those of AVX-512. Floats of any dtype are held as 16 f32 in a vector, bools as a mask.
 
 use super::{Run, Stored};
+use crate::element::is_half;
 use crate::element::place::is_exact;
 use half::{bf16, f16};
 use iced_x86::Code as X86;
@@ -223,8 +224,7 @@ impl Lowering<'_> {
             }
             Element::Cast(_) => args[0],
         };
-        let is_half = matches!(instr.dtype, DType::F16 | DType::BF16);
-        if is_half && !is_exact(instr.op) { self.round(instr.dtype, value) } else { value }
+        if is_half(instr.dtype) && !is_exact(instr.op) { self.round(instr.dtype, value) } else { value }
     }
 
     fn is_mask(&self, value: Source) -> bool {

@@ -12,6 +12,7 @@ mod lower;
 #[cfg(target_arch = "x86_64")]
 mod memory;
 
+use super::is_constant;
 use crate::Level;
 use meshwork_graph::DType;
 use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, Instr, UnaryOp};
@@ -65,10 +66,7 @@ pub fn is_simple(op: &Fused, instr: &Instr, level: Level) -> bool {
     use UnaryOp::*;
     let float = |dtype: DType| Stored::held(dtype) == Some(Stored::F32);
     let arg = |i: usize| op.dtype_of(instr.args[i]);
-    let constant = |i: usize| {
-        let instr = usize::from(instr.args[i]).checked_sub(op.inputs.len()).map(|index| &op.code[index]);
-        instr.is_some_and(|instr| matches!(instr.op, Code::Const(_)))
-    };
+    let constant = |i: usize| is_constant(op, instr.args[i]);
     let Code::Element(element) = instr.op else { return false };
     let known = match element {
         Element::Unary(Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Floor | Ceil | Round | Relu) => float(arg(0)),
