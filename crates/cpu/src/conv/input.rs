@@ -7,8 +7,9 @@ use super::window::{Image, Window};
 #[cfg(target_arch = "x86_64")]
 use super::{gather_x86, input_x86};
 use crate::Context;
-use crate::gemm::block::{Bounds, Chunks, Left, Product, compute, pack_left, packed_left};
+use crate::gemm::block::{Bounds, Chunks, Product, compute};
 use crate::gemm::drive::{height, with_slots};
+use crate::gemm::left::{Left, pack_left, packed_left};
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::real::same;
 use crate::gemm::scratch::{Arena, room};

@@ -1,6 +1,8 @@
 //! One range of rows, columns and terms of a product, on one thread.
 
-use super::kernel::{Access, COUNTER, Call, Kernels};
+use super::ahead::Ahead;
+use super::kernel::{COUNTER, Call, Kernels};
+use super::left::{Chunk, Left, readable};
 use super::pack::{SLACK, pack};
 use super::real::{Element, Real, same};
 use super::scratch::{Arena, room};
@@ -20,14 +22,6 @@ const HELD: usize = 256 << 10;
 /// Rows from which a panel of the right operand is packed just before its tiles, where the left one's stay.
 const OFTEN: usize = 64;
 
-/// Columns up to which the left operand's panels are read in place, if they stay in the first-level cache, and up to
-/// which they are even if they do not: packing pays where they are read often.
-const REUSE: [usize; 2] = [256, 128];
-
-/// Columns from which rows of the left operand are packed, too: where they are read so often, it matters that they lie
-/// together in the second-level cache and in the pages' table.
-const AGAIN: usize = 1024;
-
 /// Rows up to which the right operand's panels are read in place, if a panel takes little of the first-level cache.
 const FEW: usize = 32;
 /// Terms of such a panel, at most.
@@ -35,19 +29,6 @@ const SHALLOW: usize = 256;
 
 /// Numbers of a result that the second-level cache does not keep beside the panels.
 const FAR: usize = 1 << 16;
-
-/// Lines that a kernel asks for while it computes, at most: those of a result and of three partial matrices.
-const LINES: usize = 96;
-
-/// Lines of a cache that are so many elements apart displace each other.
-const CONFLICT: usize = 512;
-
-/// Bytes of a line of the first-level cache.
-const LINE: usize = 64;
-/// Bytes of all its sets, one line each.
-const PAGE: usize = 4096;
-/// Lines of a set that panels read in place may take.
-const WAYS: usize = 4;
 
 /// How the terms are cut into chunks, whose panels are packed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +93,19 @@ impl Bounds {
         self.chunks.terms.min(self.terms)
     }
 
+    /// Rows of the left side whose panels stay in the second-level cache together.
+    fn together(&self) -> usize {
+        (ROWS / self.height).max(1) * self.height
+    }
+
+    /// Numbers of the left side's panels that are needed at a time, for so many rows: those of a block, or all if they
+    /// are few.
+    fn left<T>(&self, rows: usize) -> usize {
+        let rows = rows.next_multiple_of(self.height);
+        let held = HELD / size_of::<T>() + self.height * self.depth();
+        (rows.min(self.together()) * self.depth()).max((rows * self.depth()).min(held)) + SLACK
+    }
+
     /// Bytes of scratch memory for one call.
     pub fn bytes<T: Real>(&self, kernels: &Kernels<T>) -> usize {
         let mut rooms = 0;
@@ -123,7 +117,7 @@ impl Bounds {
         let tile = self.height * kernels.columns();
         let rows = self.rows.next_multiple_of(self.height);
         let columns = self.columns.next_multiple_of(kernels.columns());
-        next(room::<T>(rows * self.depth() + SLACK));
+        next(room::<T>(self.left::<T>(self.rows)));
         next(room::<T>(columns * self.depth() + SLACK));
         next(room::<T>(rows * columns * self.chunks.matrices(self.terms)));
         next(room::<T>(tile * COUNTER));
@@ -132,15 +126,6 @@ impl Bounds {
             next(room::<isize>(lines));
         }
     }
-}
-
-/// Where the left operand is.
-#[derive(Clone, Copy)]
-pub enum Left<'a, S: Element> {
-    /// In memory.
-    Elements(*const S, &'a Side),
-    /// Packed into panels of the tile's height, each with all terms: see [`pack_left`].
-    Panels(*const S::Real),
 }
 
 /// A product whose operands are known.
@@ -157,33 +142,8 @@ pub struct Product<'a, L: Element, O: Element<Real = L::Real>> {
     pub place: &'a Place,
 }
 
-/// Numbers that [`pack_left`] writes.
-pub fn packed_left(size: &Size, height: usize) -> usize {
-    size.rows.next_multiple_of(height) * size.terms + SLACK
-}
-
-/// Packs panels `panels` of the whole left operand for [`Left::Panels`].
-///
-/// # Safety
-/// The elements must be readable, and `out` must have room for [`packed_left`] numbers. Panels must be packed in
-/// ascending order or have a vector of slack: a panel's last store may reach into the next one.
-pub unsafe fn pack_left<S: Element>(
-    level: Level,
-    data: *const S,
-    side: &Side,
-    size: &Size,
-    height: usize,
-    out: *mut S::Real,
-) {
-    let (mut rows, mut terms) = (vec![0; size.rows], vec![0; size.terms]);
-    side.lines.fill(0, &mut rows);
-    side.terms.fill(0, &mut terms);
-    // SAFETY: the caller's promise.
-    unsafe { pack(level, data, &rows, &terms, height, out) };
-}
-
 /// Whether the offsets are `step` apart.
-fn evenly(offsets: &[isize]) -> Option<isize> {
+pub fn evenly(offsets: &[isize]) -> Option<isize> {
     let step = match offsets {
         [first, second, ..] => second - first,
         _ => 1,
@@ -201,25 +161,9 @@ unsafe fn offsets<'a>(arena: &mut Arena, len: usize) -> &'a mut [isize] {
     unsafe { std::slice::from_raw_parts_mut(room, len) }
 }
 
-/// Blocks of `step` rows that stay in the second-level cache, each with all columns of tiles.
-fn tiles(rows: usize, columns: usize, step: usize, width: usize) -> impl Iterator<Item = (Range<usize>, usize)> {
-    (0..rows)
-        .step_by(step)
-        .flat_map(move |row| (0..columns).step_by(width).map(move |column| (row..(row + step).min(rows), column)))
-}
-
-/// Whether the terms of a panel, `step` bytes apart, can be read in place again and again: they lie on lines of few sets
-/// of the first-level cache where the step is a multiple of a large power of two, and panels of the other side need
-/// the other ways.
-fn resident(step: usize, terms: usize) -> bool {
-    let sets = (PAGE >> step.trailing_zeros().min(PAGE.ilog2())).min(PAGE / LINE);
-    (terms * step.min(LINE)).div_ceil(LINE) <= sets * WAYS
-}
-
-/// Whether panels whose terms are `step` elements apart may be read where they lie: not if they would drive each other
-/// out of the first-level cache.
-fn readable(step: isize) -> bool {
-    !step.unsigned_abs().is_multiple_of(CONFLICT)
+/// Blocks of `step` indices.
+fn blocks(range: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>> {
+    range.clone().step_by(step).map(move |start| start..(start + step).min(range.end))
 }
 
 /// Computes the sums over `terms` (which begin at a block) for `rows` × `columns`.
@@ -243,7 +187,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
     let (row_count, column_count) = (rows.len(), columns.len());
     let (padded_rows, padded_columns) = (row_count.next_multiple_of(height), column_count.next_multiple_of(width));
     let depth = bounds.depth();
-    let left_room: *mut L::Real = arena.take(padded_rows * depth + SLACK);
+    let left_room: *mut L::Real = arena.take(bounds.left::<L::Real>(row_count));
     let right_room: *mut L::Real = arena.take(padded_columns * depth + SLACK);
     let chunks = bounds.chunks;
     let matrices: *mut L::Real = arena.take(padded_rows * padded_columns * chunks.matrices(terms.len()));
@@ -266,7 +210,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
     product.right_side.lines.fill(columns.start, right_lines);
     product.place.rows.fill(rows.start, out_rows);
     product.place.columns.fill(columns.start, out_columns);
-    let out_row = evenly(out_rows);
+    let (out_row, out_column) = (evenly(out_rows), evenly(out_columns));
     let store = Store { out: product.out, rows: out_rows, columns: out_columns };
 
     let matrix = padded_rows * padded_columns;
@@ -288,7 +232,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         };
         // Each panel of the right side is needed once where those of the left side stay: it is packed in its turn.
         let in_turn = row_count >= OFTEN && row_count * length * size_of::<L::Real>() <= HELD;
-        let step = if in_turn { padded_rows } else { (ROWS / height).max(1) * height };
+        let step = if in_turn { padded_rows } else { bounds.together() };
         // The first panel of the right side, the distance of the panels' columns and that of their terms.
         let (right_panels, right_column, right_term) = match beside {
             // SAFETY: the first element.
@@ -300,62 +244,15 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 (right_room.cast_const(), length, width as isize)
             }
         };
-        let panels = match product.left {
-            Left::Panels(data) => Panels {
+        let left = match product.left {
+            Left::Panels(data) => {
                 // SAFETY: term `first` of the panels, the first of which has row `rows.start`.
-                data: unsafe { data.add((rows.start / height) * height * product.size.terms + first * height) },
-                panel: (height * product.size.terms) as isize,
-                step: height as isize,
-                access: Access::Panel,
-            },
+                let data = unsafe { data.add((rows.start / height) * height * product.size.terms + first * height) };
+                Chunk::packed(level, height, data, (height * product.size.terms) as isize)
+            }
             Left::Elements(data, side) => {
                 side.terms.fill(first, left_terms);
-                match (evenly(left_lines), evenly(left_terms)) {
-                    (Some(row), Some(1)) if same::<L, L::Real>() && column_count < AGAIN => Panels {
-                        // SAFETY: the first element.
-                        data: unsafe { data.offset(left_lines[0] + left_terms[0]).cast() },
-                        panel: row * height as isize,
-                        step: row,
-                        access: Access::Rows,
-                    },
-                    (Some(row), Some(1)) if size_of::<L>() < size_of::<L::Real>() && column_count < AGAIN => {
-                        // SAFETY: the first element; rows of this call, and room for their terms.
-                        unsafe {
-                            let first = data.offset(left_lines[0] + left_terms[0]);
-                            widen(level, &Narrow { first, row, count: row_count, terms: length, out: left_room });
-                        }
-                        Panels {
-                            data: left_room,
-                            panel: (height * length) as isize,
-                            step: length as isize,
-                            access: Access::Rows,
-                        }
-                    }
-                    (Some(1), Some(step))
-                        if same::<L, L::Real>()
-                            && (column_count <= REUSE[1] && readable(step)
-                                || column_count <= REUSE[0]
-                                    && resident(step.unsigned_abs() * size_of::<L>(), length)) =>
-                    {
-                        Panels {
-                            // SAFETY: the first element.
-                            data: unsafe { data.offset(left_lines[0] + left_terms[0]).cast() },
-                            panel: height as isize,
-                            step,
-                            access: Access::Panel,
-                        }
-                    }
-                    _ => {
-                        // SAFETY: as for the right side.
-                        unsafe { pack(level, data, left_lines, left_terms, height, left_room) };
-                        Panels {
-                            data: left_room,
-                            panel: (height * length) as isize,
-                            step: height as isize,
-                            access: Access::Panel,
-                        }
-                    }
-                }
+                Chunk::elements(level, height, data, left_lines, left_terms, column_count)
             }
         };
 
@@ -381,142 +278,94 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
 
         let mut merge = [std::ptr::null::<L::Real>(); usize::BITS as usize];
         let mut ahead = Ahead::new();
-        for (block, column) in tiles(row_count, column_count, step, width) {
-            let wide = width.min(column_count - column);
-            if in_turn {
-                // SAFETY: as above; `beside` is for fewer rows.
-                unsafe { pack(level, data, &right_lines[column..column + wide], right_terms, width, right_room) };
-            }
-            let vectors = wide.div_ceil(kernels.lanes);
-            let across = vectors * kernels.lanes;
-            let direct = same::<O, O::Real>()
-                && across == wide
-                && out_row.is_some()
-                && evenly(&out_columns[column..column + wide]) == Some(1);
-            // SAFETY: the place of a row's tile in a partial matrix.
-            let tile =
-                |slot: usize, row: usize| unsafe { matrices.add(slot * matrix + column * padded_rows + row * width) };
-            // SAFETY: panels and rooms as set up above.
-            let mut call = unsafe {
-                Call {
-                    terms: length,
-                    block: chunks.block,
-                    a: panels.data.offset((block.start / height) as isize * panels.panel),
-                    a_step: panels.step,
-                    b: right_panels.add(column * right_column),
-                    b_term: right_term,
-                    counter,
-                    start: std::ptr::null(),
-                    merge: merge.as_ptr(),
-                    merges: 0,
-                    out: spare,
-                    out_row: across as isize,
-                    ahead: ahead.lines.as_ptr(),
-                    aheads: 0,
+        for block in blocks(0..row_count, step) {
+            // SAFETY: the operand is the caller's, the room this call's.
+            let panels = unsafe { left.panels(&block, left_room) };
+            // The rows of the next block come while this one is computed.
+            let calls = block.len().div_ceil(height) * column_count.div_ceil(width);
+            let mut source = left.source(&(block.end..(block.end + step).min(row_count)));
+            let share = source.lines().div_ceil(calls);
+            for column in (0..column_count).step_by(width) {
+                let wide = width.min(column_count - column);
+                if in_turn {
+                    // SAFETY: as above; `beside` is for fewer rows.
+                    unsafe { pack(level, data, &right_lines[column..column + wide], right_terms, width, right_room) };
                 }
-            };
-            let mut row = block.start;
-            while row < block.end {
-                let high = height.min(row_count - row);
-                if !begins {
-                    call.start = tile(carry, row);
-                }
-                let mut bits = merged;
-                call.merges = 0;
-                while bits != 0 {
-                    merge[call.merges] = tile(bits.trailing_zeros() as usize, row);
-                    call.merges += 1;
-                    bits &= bits - 1;
-                }
-                call.merge = merge.as_ptr();
-                match target {
-                    Some(slot) => call.out = tile(slot, row),
-                    // SAFETY: the tile's first element.
-                    None if direct => unsafe {
-                        call.out = product.out.offset(out_rows[row] + out_columns[column]).cast();
-                        call.out_row = out_row.unwrap_or(0);
-                    },
-                    None => {}
-                }
-                if far {
-                    // The kernel needs these last: they come while it computes.
-                    ahead.count = 0;
-                    merge[..call.merges].iter().for_each(|&tile| ahead.tile(tile, high, across, across as isize));
-                    ahead.tile(call.out, high, across, call.out_row);
-                    (call.ahead, call.aheads) = (ahead.lines.as_ptr(), ahead.count);
-                }
-                // SAFETY: as above.
-                unsafe {
-                    kernels.table[high - 1][vectors - 1][panels.access as usize](&call);
-                    if target.is_none() && !direct {
-                        store.tile(level, spare, across, row..row + high, column..column + wide);
+                let vectors = wide.div_ceil(kernels.lanes);
+                let across = vectors * kernels.lanes;
+                let direct = same::<O, O::Real>()
+                    && across == wide
+                    && out_row.is_some()
+                    && (out_column == Some(1) || evenly(&out_columns[column..column + wide]) == Some(1));
+                // SAFETY: the place of a row's tile in a partial matrix.
+                let tile = |slot: usize, row: usize| unsafe {
+                    matrices.add(slot * matrix + column * padded_rows + row * width)
+                };
+                // SAFETY: panels and rooms as set up above.
+                let mut call = unsafe {
+                    Call {
+                        terms: length,
+                        block: chunks.block,
+                        a: panels.data,
+                        a_step: panels.step,
+                        b: right_panels.add(column * right_column),
+                        b_term: right_term,
+                        counter,
+                        start: std::ptr::null(),
+                        merge: merge.as_ptr(),
+                        merges: 0,
+                        out: spare,
+                        out_row: across as isize,
+                        ahead: ahead.lines.as_ptr(),
+                        aheads: 0,
                     }
+                };
+                let mut row = block.start;
+                while row < block.end {
+                    let high = height.min(row_count - row);
+                    if !begins {
+                        call.start = tile(carry, row);
+                    }
+                    let mut bits = merged;
+                    call.merges = 0;
+                    while bits != 0 {
+                        merge[call.merges] = tile(bits.trailing_zeros() as usize, row);
+                        call.merges += 1;
+                        bits &= bits - 1;
+                    }
+                    call.merge = merge.as_ptr();
+                    match target {
+                        Some(slot) => call.out = tile(slot, row),
+                        // SAFETY: the tile's first element.
+                        None if direct => unsafe {
+                            call.out = product.out.offset(out_rows[row] + out_columns[column]).cast();
+                            call.out_row = out_row.unwrap_or(0);
+                        },
+                        None => {}
+                    }
+                    ahead.count = 0;
+                    if far {
+                        // The kernel needs these last: they come while it computes.
+                        merge[..call.merges].iter().for_each(|&tile| ahead.tile(tile, high, across, across as isize));
+                        ahead.tile(call.out, high, across, call.out_row);
+                    }
+                    if share > 0 {
+                        ahead.some(&mut source, share);
+                    }
+                    (call.ahead, call.aheads) = (ahead.lines.as_ptr(), ahead.count);
+                    // SAFETY: as above.
+                    unsafe {
+                        kernels.table[high - 1][vectors - 1][panels.access as usize](&call);
+                        if target.is_none() && !direct {
+                            store.tile(level, spare, across, row..row + high, column..column + wide);
+                        }
+                    }
+                    call.a = call.a.wrapping_offset(panels.panel);
+                    row += height;
                 }
-                call.a = call.a.wrapping_offset(panels.panel);
-                row += height;
             }
         }
         start = end;
-    }
-}
-
-/// The lines that a kernel asks for while it computes.
-struct Ahead {
-    lines: [*const u8; LINES],
-    count: usize,
-}
-
-impl Ahead {
-    fn new() -> Self {
-        Ahead { lines: [std::ptr::null(); LINES], count: 0 }
-    }
-
-    /// Adds the lines of a tile, as long as there is room: first those that rows begin with, for sums of few terms end
-    /// before all are asked for. Apart from its caller, whose loop small products run often.
-    #[inline(never)]
-    fn tile<T>(&mut self, tile: *const T, rows: usize, across: usize, step: isize) {
-        for column in (0..across).step_by(LINE / size_of::<T>()) {
-            for row in 0..rows as isize {
-                let Some(line) = self.lines.get_mut(self.count) else { return };
-                *line = tile.wrapping_offset(row * step).wrapping_add(column).cast();
-                self.count += 1;
-            }
-        }
-    }
-}
-
-/// Panels of the left side as the kernels read them.
-struct Panels<T> {
-    data: *const T,
-    panel: isize,
-    step: isize,
-    access: Access,
-}
-
-/// Rows of narrow elements, `row` apart, and room for as many numbers.
-struct Narrow<S: Element> {
-    first: *const S,
-    row: isize,
-    count: usize,
-    terms: usize,
-    out: *mut S::Real,
-}
-
-multiversion! {
-    /// Widens rows, one behind the other.
-    fn widen<S: Element>(rows: &Narrow<S>) = widen_of;
-}
-
-#[inline(always)]
-fn widen_of<S: Element>(rows: &Narrow<S>) {
-    let &Narrow { first, row, count, terms, out } = rows;
-    for i in 0..count {
-        // SAFETY: who names the rows promises that they are readable, and the room writable and used by nobody else.
-        let (from, to) = unsafe {
-            let from = std::slice::from_raw_parts(first.offset(i as isize * row), terms);
-            (from, std::slice::from_raw_parts_mut(out.add(i * terms), terms))
-        };
-        to.iter_mut().zip(from).for_each(|(to, x)| *to = x.widen());
     }
 }
 

@@ -1,7 +1,8 @@
 //! Cutting a product into tasks for a group of threads.
 
-use super::block::{Bounds, Chunks, Left, Product, compute};
+use super::block::{Bounds, Chunks, Product, compute};
 use super::kernel::Kernels;
+use super::left::Left;
 use super::real::{Element, Real};
 use super::scratch::{Arena, room};
 use super::{Offsets, Place, Side, Size, strip};

@@ -15,11 +15,15 @@
 //!
 //! Operands lie anywhere ([`offsets`]) and are packed into panels ([`pack`]) or, where that costs less, read in place.
 
+mod ahead;
 pub mod block;
 pub mod drive;
 pub mod kernel;
+pub mod left;
 pub mod offsets;
 pub mod pack;
+#[cfg(target_arch = "x86_64")]
+mod pack_avx512;
 #[cfg(target_arch = "x86_64")]
 pub mod pack_x86;
 pub mod real;

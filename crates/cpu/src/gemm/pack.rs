@@ -26,12 +26,13 @@ pub unsafe fn pack<S: Element>(
     #[cfg(target_arch = "x86_64")]
     if level >= Level::Avx2 {
         use super::pack_x86::pack;
+        let wide = level >= Level::Avx512;
         // SAFETY: the caller's promise; the types are the same.
         unsafe {
             match () {
-                () if same::<S, f32>() => return pack::<f32>(data.cast(), rows, terms, width, out.cast()),
-                () if same::<S, bf16>() => return pack::<bf16>(data.cast(), rows, terms, width, out.cast()),
-                () if same::<S, f16>() => return pack::<f16>(data.cast(), rows, terms, width, out.cast()),
+                () if same::<S, f32>() => return pack::<f32>(data.cast(), rows, terms, width, out.cast(), wide),
+                () if same::<S, bf16>() => return pack::<bf16>(data.cast(), rows, terms, width, out.cast(), wide),
+                () if same::<S, f16>() => return pack::<f16>(data.cast(), rows, terms, width, out.cast(), wide),
                 () => {}
             }
         }

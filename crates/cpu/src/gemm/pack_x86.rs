@@ -2,6 +2,7 @@
 //! or by transposing runs of terms.
 
 use super::pack::scalar;
+use super::pack_avx512;
 use super::real::Element;
 use half::{bf16, f16};
 use std::arch::x86_64::*;
@@ -137,17 +138,31 @@ fn run(terms: &[isize], start: usize) -> usize {
 /// See [`super::pack::pack`].
 ///
 /// # Safety
-/// As there; the processor must have AVX2.
+/// As there; the processor must have AVX2, and AVX-512 if `wide`.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub unsafe fn pack<S: Source>(data: *const S, rows: &[isize], terms: &[isize], width: usize, out: *mut f32) {
+pub unsafe fn pack<S: pack_avx512::Source>(
+    data: *const S,
+    rows: &[isize],
+    terms: &[isize],
+    width: usize,
+    out: *mut f32,
+    wide: bool,
+) {
     let (Some(&last_row), Some(&last_term)) = (rows.iter().max(), terms.iter().max()) else { return };
     // A vector may be read up to here.
     let limit = last_row + last_term + 1;
     let bounds = [rows.iter().copied().min().unwrap_or(last_row), last_row];
     let runs = 1 + terms.windows(2).filter(|w| w[1] != w[0] + 1).count();
     let (panels, distance) = (rows.len().div_ceil(width), width * terms.len());
-    let most = if terms.len() < TOGETHER || distance.is_multiple_of(CONFLICT) { FEW } else { GROUP };
-    let together = (TOGETHER / width).clamp(1, most);
+    let wide = wide && pack_avx512::packs(width);
+    let most = if wide {
+        GROUP
+    } else if terms.len() < TOGETHER || distance.is_multiple_of(CONFLICT) {
+        FEW
+    } else {
+        GROUP
+    };
+    let together = (if wide { AT_ONCE } else { TOGETHER } / width).clamp(1, most);
     let panel = |p: usize| &rows[p * width..rows.len().min((p + 1) * width)];
     let mut found = [Piece { target: 0, source: 0 }; WIDEST];
     let mut p = 0;
@@ -155,6 +170,13 @@ pub unsafe fn pack<S: Source>(data: *const S, rows: &[isize], terms: &[isize], w
         // SAFETY: panel `p` of the caller's room.
         let out = unsafe { out.add(p * distance) };
         let mut dense = (p..panels.min(p + together)).take_while(|&p| is_dense(panel(p), width)).count();
+        if dense > 0 && wide {
+            let firsts: [isize; GROUP] = std::array::from_fn(|i| if i < dense { rows[(p + i) * width] } else { 0 });
+            // SAFETY: the caller's promise.
+            unsafe { pack_avx512::by_rows(data, &firsts[..dense], terms, width, out) };
+            p += dense;
+            continue;
+        }
         if dense > 0 && width >= 4 {
             let mut firsts = [0; GROUP];
             (0..dense).for_each(|i| firsts[i] = rows[(p + i) * width]);
@@ -197,6 +219,8 @@ pub unsafe fn pack<S: Source>(data: *const S, rows: &[isize], terms: &[isize], w
 
 /// Elements of a term that are copied together, where there are so many terms: terms may be pages apart.
 const TOGETHER: usize = 64;
+/// As [`TOGETHER`], where panels are written in whole lines.
+const AT_ONCE: usize = 256;
 /// Panels that are copied together, at most.
 const GROUP: usize = 16;
 

@@ -1,0 +1,206 @@
+//! The left side of a chunk of terms: panels of a block of rows at a time, read in place, widened or packed.
+
+use super::ahead::{LINE, Source};
+use super::block::evenly;
+use super::kernel::Access;
+use super::pack::{SLACK, pack};
+use super::real::{Element, same};
+use super::{Side, Size};
+use crate::multiversion;
+use crate::simd::Level;
+use std::mem::size_of;
+use std::ops::Range;
+
+/// Columns up to which the left operand's panels are read in place, if they stay in the first-level cache, and up to
+/// which they are even if they do not: packing pays where they are read often.
+const REUSE: [usize; 2] = [256, 128];
+
+/// Columns from which rows of the left operand are packed, too: where they are read so often, it matters that they lie
+/// together in the second-level cache and in the pages' table.
+const AGAIN: usize = 1024;
+
+/// Lines of a cache that are so many elements apart displace each other.
+const CONFLICT: usize = 512;
+
+/// Bytes of all its sets, one line each.
+const PAGE: usize = 4096;
+/// Lines of a set that panels read in place may take.
+const WAYS: usize = 4;
+
+/// Where the left operand is.
+#[derive(Clone, Copy)]
+pub enum Left<'a, S: Element> {
+    /// In memory.
+    Elements(*const S, &'a Side),
+    /// Packed into panels of the tile's height, each with all terms: see [`pack_left`].
+    Panels(*const S::Real),
+}
+
+/// Numbers that [`pack_left`] writes.
+pub fn packed_left(size: &Size, height: usize) -> usize {
+    size.rows.next_multiple_of(height) * size.terms + SLACK
+}
+
+/// Packs panels `panels` of the whole left operand for [`Left::Panels`].
+///
+/// # Safety
+/// The elements must be readable, and `out` must have room for [`packed_left`] numbers. Panels must be packed in
+/// ascending order or have a vector of slack: a panel's last store may reach into the next one.
+pub unsafe fn pack_left<S: Element>(
+    level: Level,
+    data: *const S,
+    side: &Side,
+    size: &Size,
+    height: usize,
+    out: *mut S::Real,
+) {
+    let (mut rows, mut terms) = (vec![0; size.rows], vec![0; size.terms]);
+    side.lines.fill(0, &mut rows);
+    side.terms.fill(0, &mut terms);
+    // SAFETY: the caller's promise.
+    unsafe { pack(level, data, &rows, &terms, height, out) };
+}
+
+/// Panels as the kernels read them.
+pub struct Panels<T> {
+    /// The first of them.
+    pub data: *const T,
+    /// Distance between panels.
+    pub panel: isize,
+    /// Distance between the terms of a panel, or between rows.
+    pub step: isize,
+    /// Which of both.
+    pub access: Access,
+}
+
+/// How the panels of a chunk come about.
+enum How<S: Element> {
+    /// They are there.
+    There(Panels<S::Real>),
+    /// Rows are widened, so far apart.
+    Widened(isize),
+    /// They are packed.
+    Packed,
+}
+
+/// Rows and terms of the left operand.
+pub struct Chunk<'a, S: Element> {
+    level: Level,
+    height: usize,
+    data: *const S,
+    rows: &'a [isize],
+    terms: &'a [isize],
+    how: How<S>,
+}
+
+impl<'a, S: Element> Chunk<'a, S> {
+    /// Panels that are packed: `data` is the first one's first term, `panel` their distance.
+    pub fn packed(level: Level, height: usize, data: *const S::Real, panel: isize) -> Self {
+        let panels = Panels { data, panel, step: height as isize, access: Access::Panel };
+        Chunk { level, height, data: std::ptr::null(), rows: &[], terms: &[], how: How::There(panels) }
+    }
+
+    /// Elements in memory, each at one of `rows` and one of `terms` from `data`, for so many columns.
+    pub fn elements(
+        level: Level,
+        height: usize,
+        data: *const S,
+        rows: &'a [isize],
+        terms: &'a [isize],
+        columns: usize,
+    ) -> Self {
+        let first: *const S::Real = data.wrapping_offset(rows[0] + terms[0]).cast();
+        let how = match (evenly(rows), evenly(terms)) {
+            (Some(row), Some(1)) if same::<S, S::Real>() && columns < AGAIN => {
+                How::There(Panels { data: first, panel: row * height as isize, step: row, access: Access::Rows })
+            }
+            (Some(row), Some(1)) if size_of::<S>() < size_of::<S::Real>() && columns < AGAIN => How::Widened(row),
+            (Some(1), Some(step))
+                if same::<S, S::Real>()
+                    && (columns <= REUSE[1] && readable(step)
+                        || columns <= REUSE[0] && resident(step.unsigned_abs() * size_of::<S>(), terms.len())) =>
+            {
+                How::There(Panels { data: first, panel: height as isize, step, access: Access::Panel })
+            }
+            _ => How::Packed,
+        };
+        Chunk { level, height, data, rows, terms, how }
+    }
+
+    /// The panels of a block of rows, which begins at one of them. They may be in `room`.
+    ///
+    /// # Safety
+    /// The operand must be readable, and `room` have room for the rows of whole panels and [`SLACK`] more.
+    pub unsafe fn panels(&self, block: &Range<usize>, room: *mut S::Real) -> Panels<S::Real> {
+        let (height, length) = (self.height, self.terms.len());
+        match self.how {
+            How::There(Panels { data, panel, step, access }) => {
+                Panels { data: data.wrapping_offset((block.start / height) as isize * panel), panel, step, access }
+            }
+            How::Widened(row) => {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let first = self.data.offset(self.rows[block.start] + self.terms[0]);
+                    widen(self.level, &Narrow { first, row, count: block.len(), terms: length, out: room });
+                }
+                Panels { data: room, panel: (height * length) as isize, step: length as isize, access: Access::Rows }
+            }
+            How::Packed => {
+                // SAFETY: the caller's promise.
+                unsafe { pack(self.level, self.data, &self.rows[block.clone()], self.terms, height, room) };
+                Panels { data: room, panel: (height * length) as isize, step: height as isize, access: Access::Panel }
+            }
+        }
+    }
+
+    /// What [`Chunk::panels`] or the kernels will read of a block of rows.
+    pub fn source(&self, block: &Range<usize>) -> Source<'a> {
+        let Some(rows) = self.rows.get(block.clone()).filter(|rows| !rows.is_empty()) else { return Source::none() };
+        match (evenly(rows), evenly(self.terms)) {
+            (Some(1), _) => Source::new(self.data.wrapping_offset(rows[0]), self.terms, rows.len()),
+            (_, Some(1)) => Source::new(self.data.wrapping_offset(self.terms[0]), rows, self.terms.len()),
+            _ => Source::none(),
+        }
+    }
+}
+
+/// Whether the terms of a panel, `step` bytes apart, can be read in place again and again: they lie on lines of few sets
+/// of the first-level cache where the step is a multiple of a large power of two, and panels of the other side need
+/// the other ways.
+fn resident(step: usize, terms: usize) -> bool {
+    let sets = (PAGE >> step.trailing_zeros().min(PAGE.ilog2())).min(PAGE / LINE);
+    (terms * step.min(LINE)).div_ceil(LINE) <= sets * WAYS
+}
+
+/// Whether panels whose terms are `step` elements apart may be read where they lie: not if they would drive each other
+/// out of the first-level cache.
+pub fn readable(step: isize) -> bool {
+    !step.unsigned_abs().is_multiple_of(CONFLICT)
+}
+
+/// Rows of narrow elements, `row` apart, and room for as many numbers.
+struct Narrow<S: Element> {
+    first: *const S,
+    row: isize,
+    count: usize,
+    terms: usize,
+    out: *mut S::Real,
+}
+
+multiversion! {
+    /// Widens rows, one behind the other.
+    fn widen<S: Element>(rows: &Narrow<S>) = widen_of;
+}
+
+#[inline(always)]
+fn widen_of<S: Element>(rows: &Narrow<S>) {
+    let &Narrow { first, row, count, terms, out } = rows;
+    for i in 0..count {
+        // SAFETY: who names the rows promises that they are readable, and the room writable and used by nobody else.
+        let (from, to) = unsafe {
+            let from = std::slice::from_raw_parts(first.offset(i as isize * row), terms);
+            (from, std::slice::from_raw_parts_mut(out.add(i * terms), terms))
+        };
+        to.iter_mut().zip(from).for_each(|(to, x)| *to = x.widen());
+    }
+}

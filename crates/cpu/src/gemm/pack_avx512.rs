@@ -1,0 +1,138 @@
+//! Packing panels of neighbouring rows with AVX-512, in whole lines of the caches where their width allows it.
+
+use super::pack_x86;
+use half::{bf16, f16};
+use std::arch::x86_64::*;
+
+/// Elements that masked vectors of f32 are loaded from.
+pub trait Source: pack_x86::Source {
+    /// The elements of `mask`, where memory need not be readable elsewhere; `others` in the other lanes.
+    ///
+    /// # Safety
+    /// Those of the mask must be readable, and the processor must have AVX-512 F, BW and VL.
+    unsafe fn load(others: __m512, mask: __mmask16, from: *const Self) -> __m512;
+}
+
+impl Source for f32 {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn load(others: __m512, mask: __mmask16, from: *const f32) -> __m512 {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_mask_loadu_ps(others, mask, from) }
+    }
+}
+
+impl Source for bf16 {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn load(others: __m512, mask: __mmask16, from: *const bf16) -> __m512 {
+        // SAFETY: the caller's promise.
+        let bits = unsafe { _mm256_maskz_loadu_epi16(mask, from.cast()) };
+        let x = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(bits)));
+        _mm512_mask_blend_ps(mask, others, x)
+    }
+}
+
+impl Source for f16 {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    unsafe fn load(others: __m512, mask: __mmask16, from: *const f16) -> __m512 {
+        // SAFETY: the caller's promise.
+        let bits = unsafe { _mm256_maskz_loadu_epi16(mask, from.cast()) };
+        _mm512_mask_blend_ps(mask, others, _mm512_cvtph_ps(bits))
+    }
+}
+
+/// Widths of the panels that [`by_rows`] packs.
+pub fn packs(width: usize) -> bool {
+    width <= 16 || width == 32
+}
+
+/// Copies panels of rows that lie side by side, which begin at `firsts`.
+///
+/// # Safety
+/// As for [`super::pack::pack`]; the processor must have AVX-512, the width be one of [`packs`].
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub unsafe fn by_rows<S: Source>(data: *const S, firsts: &[isize], terms: &[isize], width: usize, out: *mut f32) {
+    let distance = width * terms.len();
+    // SAFETY: the caller's promise.
+    unsafe {
+        match width {
+            12 => {
+                let (fours, rest) = terms.as_chunks();
+                by_twelve(data, firsts, fours, distance, out);
+                by_masks::<S, 1>(data, firsts, rest, width, distance, out.add(fours.len() * 48));
+            }
+            32 => by_masks::<S, 2>(data, firsts, terms, width, distance, out),
+            _ => by_masks::<S, 1>(data, firsts, terms, width, distance, out),
+        }
+    }
+}
+
+/// Copies panels of twelve rows, four terms at a time: they are three lines.
+///
+/// # Safety
+/// As for [`by_rows`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn by_twelve<S: Source>(
+    data: *const S,
+    firsts: &[isize],
+    fours: &[[isize; 4]],
+    distance: usize,
+    mut out: *mut f32,
+) {
+    let zero = _mm512_setzero_ps();
+    for four in fours {
+        let [a, b, c, d] = four.map(|term| data.wrapping_offset(term));
+        let mut to = out;
+        for &first in firsts {
+            // SAFETY: elements of twelve rows of four terms, and 48 numbers of a panel.
+            unsafe {
+                let [a, b, c, d] = [a, b, c, d].map(|term| term.wrapping_offset(first));
+                let x = S::load(S::load(zero, 0x0fff, a), 0xf000, b.wrapping_sub(12));
+                let y = S::load(S::load(zero, 0x00ff, b.wrapping_add(4)), 0xff00, c.wrapping_sub(8));
+                let z = S::load(S::load(zero, 0x000f, c.wrapping_add(8)), 0xfff0, d.wrapping_sub(4));
+                _mm512_storeu_ps(to, x);
+                _mm512_storeu_ps(to.add(16), y);
+                _mm512_storeu_ps(to.add(32), z);
+            }
+            to = to.wrapping_add(distance);
+        }
+        out = out.wrapping_add(48);
+    }
+}
+
+/// Copies panels term by term, `N` vectors each, the last of which may have fewer rows.
+///
+/// # Safety
+/// As for [`by_rows`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn by_masks<S: Source, const N: usize>(
+    data: *const S,
+    firsts: &[isize],
+    terms: &[isize],
+    width: usize,
+    distance: usize,
+    mut out: *mut f32,
+) {
+    let zero = _mm512_setzero_ps();
+    let mask = 0xffff >> (16 * N - width);
+    for &term in terms {
+        let mut to = out;
+        for &first in firsts {
+            let from = data.wrapping_offset(term + first);
+            for i in 0..N {
+                let mask = if i + 1 == N { mask } else { 0xffff };
+                // SAFETY: elements of a term, and as many numbers of a panel.
+                unsafe {
+                    let x = S::load(zero, mask, from.wrapping_add(16 * i));
+                    _mm512_mask_storeu_ps(to.add(16 * i), mask, x);
+                }
+            }
+            to = to.wrapping_add(distance);
+        }
+        out = out.wrapping_add(width);
+    }
+}
