@@ -130,16 +130,19 @@ fn soften<R: Number, const W: usize>(scores: &mut [R], seen: Option<&Each<i32>>,
     }
 }
 
+/// What is subtracted from the scores of each query, given the normalizers.
+#[inline(always)]
+fn taken<R: Number, const W: usize>(normalizer: &Each<R>) -> [R; W] {
+    std::array::from_fn(|c| finite(normalizer[c]))
+}
+
 /// Replaces scores by weights, given the normalizers.
 #[inline(always)]
 fn weigh<R: Number, const W: usize>(scores: &mut [R], seen: Option<&Each<i32>>, normalizer: &Each<R>) {
     if let Some(seen) = seen {
         hide::<R, W>(scores, seen, R::LEAST);
     }
-    let mut taken = [R::ZERO; W];
-    for c in 0..W {
-        taken[c] = finite(normalizer[c]);
-    }
+    let taken = taken::<R, W>(normalizer);
     for row in scores.as_chunks_mut::<W>().0 {
         for c in 0..W {
             row[c] = (row[c] - taken[c]).exp();
@@ -156,10 +159,15 @@ fn slope<R: Number, const W: usize>(
     seen: Option<&Each<i32>>,
     [normalizer, delta]: [&Each<R>; 2],
 ) {
-    weigh::<R, W>(scores, seen, normalizer);
-    for (row, products) in scores.as_chunks::<W>().0.iter().zip(products.as_chunks_mut::<W>().0) {
+    if let Some(seen) = seen {
+        hide::<R, W>(scores, seen, R::LEAST);
+    }
+    let taken = taken::<R, W>(normalizer);
+    for (row, products) in scores.as_chunks_mut::<W>().0.iter_mut().zip(products.as_chunks_mut::<W>().0) {
         for c in 0..W {
-            products[c] = row[c] * (products[c] - delta[c]);
+            let x = (row[c] - taken[c]).exp();
+            row[c] = x;
+            products[c] = x * (products[c] - delta[c]);
         }
     }
     if let Some(seen) = seen {

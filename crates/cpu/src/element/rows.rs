@@ -6,7 +6,7 @@ use crate::index::Place;
 use crate::multiversion;
 use crate::reduce::{Accumulate, Max, Min, Monoid, Prod, Sum};
 use meshwork_graph::DType;
-use meshwork_graph::canonical::{LANES, TreeSum, lane_tree};
+use meshwork_graph::canonical::{LANES, TreeSum};
 use meshwork_graph::ops::{PartOf, ReduceOp, TILE_COLUMNS};
 use std::sync::OnceLock;
 
@@ -235,26 +235,34 @@ fn combine_rows_body<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], columns: usize
         }
     }
     let mut roots = [M::identity(); TILE_COLUMNS];
-    for (row, y) in x[done * columns..].chunks_exact(columns).zip(&mut out[done..]) {
-        let blocks = columns.div_ceil(block);
-        for (root, terms) in roots.iter_mut().zip(row.chunks(block)) {
-            *root = combine_block(op, terms);
-        }
-        // The tree over the blocks, each root in the place of its first leaf.
-        let mut step = 1;
-        while step < blocks {
-            for left in (0..blocks - step).step_by(2 * step) {
-                roots[left] = M::combine(roots[left], roots[left + step]);
+    let blocks = columns.div_ceil(block);
+    // Rows of whole blocks are one sequence of these.
+    let together = if columns.is_multiple_of(block) { (GROUP / blocks).max(1) } else { 1 };
+    let rows = x[done * columns..].chunks(together * columns);
+    for (rows, results) in rows.zip(out[done..].chunks_mut(together)) {
+        combine_blocks_body(op, rows, block, &mut roots);
+        for (roots, y) in roots.chunks_exact_mut(blocks).zip(results) {
+            // The tree over the blocks, each root in the place of its first leaf.
+            let mut step = 1;
+            while step < blocks {
+                for left in (0..blocks - step).step_by(2 * step) {
+                    roots[left] = M::combine(roots[left], roots[left + step]);
+                }
+                step *= 2;
             }
-            step *= 2;
+            *y = roots[0];
         }
-        *y = roots[0];
     }
 }
 
-/// The result of one block.
+/// Lanes in as few lines of the caches as hold them.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line<T>([T; LANES]);
+
+/// The lanes of one block.
 #[inline(always)]
-fn combine_block<A: Accumulate, M: Monoid<A>>(_: M, terms: &[A]) -> A {
+fn lanes_of<A: Accumulate, M: Monoid<A>>(_: M, terms: &[A]) -> [A; LANES] {
     let mut lanes = [M::identity(); LANES];
     let (chunks, tail) = terms.as_chunks::<LANES>();
     for chunk in chunks {
@@ -265,7 +273,18 @@ fn combine_block<A: Accumulate, M: Monoid<A>>(_: M, terms: &[A]) -> A {
     for (lane, x) in lanes.iter_mut().zip(tail) {
         *lane = M::combine(*lane, *x);
     }
-    lane_tree(lanes, M::combine)
+    lanes
+}
+
+/// As [`meshwork_graph::canonical::lane_tree`].
+#[inline(always)]
+fn tree<A: Accumulate, M: Monoid<A>>(lanes: [A; LANES]) -> A {
+    // Level by level through memory: compilers that see several take the lanes apart and combine them in pairs.
+    let lanes = std::hint::black_box(Line(lanes)).0;
+    let eight: [A; 8] = std::hint::black_box(std::array::from_fn(|i| M::combine(lanes[i], lanes[i + 8])));
+    let four: [A; 4] = std::hint::black_box(std::array::from_fn(|i| M::combine(eight[i], eight[i + 4])));
+    let two: [A; 2] = std::array::from_fn(|i| M::combine(four[i], four[i + 2]));
+    M::combine(two[0], two[1])
 }
 
 /// The results of a group of rows of one block each, lane by lane for all rows at once.
@@ -297,7 +316,7 @@ fn combine_group<A: Accumulate, M: Monoid<A>>(_: M, x: &[A], columns: usize) -> 
 #[inline(always)]
 fn combine_blocks_body<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], block: usize, results: &mut [A]) {
     for (result, terms) in results.iter_mut().zip(x.chunks(block)) {
-        *result = combine_block(op, terms);
+        *result = tree::<A, M>(lanes_of(op, terms));
     }
 }
 
