@@ -76,6 +76,15 @@ pub struct TrainArgs {
     /// What products and attention compute on; weights, sums, norms and losses are f32 [default: f32]
     #[arg(long, value_enum, value_name = "NAME", help_heading = "Training")]
     pub precision: Option<PrecisionName>,
+    /// Scale of the loss that f16 begins with [default: 65536]
+    #[arg(long, value_name = "X", value_parser = positive, help_heading = "Training")]
+    pub initial_loss_scale: Option<f64>,
+    /// Scale of the loss below which it is not halved at an overflow [default: 1]
+    #[arg(long, value_name = "X", value_parser = positive, help_heading = "Training")]
+    pub min_loss_scale: Option<f64>,
+    /// Steps without an overflow after which the scale of the loss is doubled [default: 2000]
+    #[arg(long, value_name = "N", value_parser = count, help_heading = "Training")]
+    pub loss_scale_window: Option<u64>,
     /// Seed of everything random [default: 0]
     #[arg(long, value_name = "N", value_parser = whole, help_heading = "Training")]
     pub seed: Option<u64>,

@@ -8,6 +8,7 @@ use crate::mistakes;
 use crate::samples::SOURCE;
 use crate::values::*;
 use clap::{CommandFactory, FromArgMatches};
+use meshwork::optim::LossScaleOptions;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -57,6 +58,8 @@ pub struct Settings {
     pub epochs: Option<u64>,
     pub steps: Option<u64>,
     pub precision: PrecisionName,
+    /// Only used in f16.
+    pub loss_scale: LossScaleOptions,
     pub seed: u64,
     pub optimizer: OptimizerName,
     pub lr: f64,
@@ -127,6 +130,7 @@ impl Settings {
             epochs,
             steps: args.steps,
             precision: args.precision.unwrap_or_default(),
+            loss_scale: loss_scale(args)?,
             seed: args.seed.unwrap_or(0),
             optimizer,
             lr: args.lr.unwrap_or(lr),
@@ -185,6 +189,9 @@ impl Settings {
             ("epochs", self.epochs.map(|n| n.to_string())),
             ("steps", self.steps.map(|n| n.to_string())),
             ("precision", Some(name_of(self.precision))),
+            ("initial-loss-scale", Some(self.loss_scale.initial.to_string())),
+            ("min-loss-scale", Some(self.loss_scale.minimum.to_string())),
+            ("loss-scale-window", Some(self.loss_scale.interval.to_string())),
             ("seed", Some(self.seed.to_string())),
             ("optimizer", Some(name_of(self.optimizer))),
             ("lr", Some(self.lr.to_string())),
@@ -251,6 +258,24 @@ impl Settings {
     }
 }
 
+/// How the scale of the loss changes, with its defaults.
+fn loss_scale(args: &TrainArgs) -> Result<LossScaleOptions, Failure> {
+    let usual = LossScaleOptions::default();
+    let options = LossScaleOptions {
+        initial: args.initial_loss_scale.unwrap_or(usual.initial),
+        minimum: args.min_loss_scale.unwrap_or(usual.minimum),
+        interval: args.loss_scale_window.unwrap_or(usual.interval),
+        ..usual
+    };
+    if options.initial < options.minimum {
+        return Err(Failure::Mistake(format!(
+            "--initial-loss-scale {} is below --min-loss-scale {}: raise the one or lower the other",
+            options.initial, options.minimum
+        )));
+    }
+    Ok(options)
+}
+
 /// Flags that were given and have no effect, in words.
 pub fn without_effect(given: &TrainArgs, settings: &Settings) -> Vec<String> {
     use OptimizerName::{Adagrad, Adam, Adamw, Lamb, Lars, Rmsprop, Sgd};
@@ -285,7 +310,11 @@ pub fn without_effect(given: &TrainArgs, settings: &Settings) -> Vec<String> {
         .map(|(name, _, _)| format!("--{name} has no effect with the schedule {}", name_of(settings.schedule)));
     let saving = given.save.is_some() || given.resume.is_some();
     let is_scaled = settings.large_batch.scaling != ScalingName::None;
+    let is_f16 = settings.precision == PrecisionName::F16;
     let others = [
+        ("initial-loss-scale", given.initial_loss_scale.is_some() && !is_f16, "without --precision f16"),
+        ("min-loss-scale", given.min_loss_scale.is_some() && !is_f16, "without --precision f16"),
+        ("loss-scale-window", given.loss_scale_window.is_some() && !is_f16, "without --precision f16"),
         ("base-batch", large.base_batch.is_some() && !is_scaled, "without --lr-scaling"),
         ("ema-warmup", given.ema_warmup.is_some() && settings.ema == 0.0, "without --ema"),
         ("save-every", given.save_every.is_some() && !saving, "without --save"),

@@ -240,6 +240,7 @@ impl Run {
                 .then_some(Ema { decay: self.settings.ema, warmup: self.settings.ema_warmup }),
             seed,
             precision: self.settings.precision.precision(),
+            loss_scale: self.settings.loss_scale,
             saving: self.folder.as_ref().map(|folder| Saving { folder: Folder::new(folder), every }),
             mesh: self.layout.as_ref().map(|layout| layout.mesh.clone()),
             recorded: self.settings.recorded(),

@@ -14,7 +14,7 @@ use crate::tracing;
 use crate::values::{PrecisionName, name_of};
 use meshwork::graph::human_bytes;
 use meshwork::nn::{Layer, Module};
-use meshwork::optim::{Guard, Optimizer};
+use meshwork::optim::{Guard, LossScale, LossScaleOptions, Optimizer};
 use meshwork::tensor::{Precision, autocast, last_plan};
 use meshwork::train::{BuiltIn, loss};
 use meshwork::{DType, Device, Tensor, synchronize};
@@ -29,6 +29,7 @@ struct Training {
     model: Box<dyn Layer>,
     optimizer: Box<dyn Optimizer>,
     precision: Precision,
+    loss_scale: Option<LossScale>,
     guard: Option<Guard>,
     inputs: Tensor,
     labels: Tensor,
@@ -58,13 +59,24 @@ impl Training {
         inputs.eval();
         labels.eval();
         let guard = args.check_finite.then(|| Guard::new(&*model));
-        Ok(Training { model, optimizer, precision: args.precision.precision(), guard, inputs, labels })
+        let precision = args.precision.precision();
+        let loss_scale = (precision == Precision::F16).then(|| LossScale::new(LossScaleOptions::default()));
+        Ok(Training { model, optimizer, precision, loss_scale, guard, inputs, labels })
     }
 
     fn step(&mut self) -> Tensor {
         self.guard.iter_mut().for_each(|guard| guard.begin(&*self.optimizer));
         let loss = autocast(self.precision, || loss(&self.model.forward(&self.inputs), &self.labels));
-        let gradients = self.model.gradients(&loss);
+        let gradients = match &mut self.loss_scale {
+            Some(scale) => {
+                let mut gradients = self.model.gradients(&scale.scaled(&loss));
+                if !scale.unscale(&mut gradients) {
+                    return loss;
+                }
+                gradients
+            }
+            None => self.model.gradients(&loss),
+        };
         match &mut self.guard {
             Some(guard) => {
                 guard.examine(&loss, &gradients);

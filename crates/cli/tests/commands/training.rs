@@ -98,6 +98,35 @@ fn a_run_keeps_its_precision() {
 }
 
 #[test]
+fn the_scale_of_the_loss_is_chosen() {
+    let place = Place::new();
+    let run = "train mlp --steps 3 --batch 300 --precision f16";
+    let ran = place.ok(&format!("{run} --loss-scale-window 1 --initial-loss-scale 8 --save whole"));
+    let said = "0 steps were skipped, whose gradients did not fit into f16; the loss scale is 64\n";
+    assert!(ran.stdout.contains(said), "{}", ran.stdout);
+    place
+        .ok("train mlp --steps 1 --batch 300 --precision f16 --loss-scale-window 1 --initial-loss-scale 8 --save part");
+    let ran = place.ok("train --resume part --steps 3");
+    assert!(ran.stdout.contains(said), "{}", ran.stdout);
+    assert!(place.read("whole/model.safetensors") == place.read("part/model.safetensors"));
+
+    let large = format!("{run} --initial-loss-scale {}", 1u64 << 40);
+    let ran = place.ok(&large);
+    let skipped =
+        |scale: u64| format!("3 steps were skipped, whose gradients did not fit into f16; the loss scale is {scale}\n");
+    assert!(ran.stdout.contains(&skipped(1 << 37)), "{}", ran.stdout);
+    let ran = place.ok(&format!("{large} --min-loss-scale {} --check-finite=false", 1u64 << 39));
+    assert!(ran.stdout.contains(&skipped(1 << 39)), "{}", ran.stdout);
+
+    assert_eq!(
+        place.mistake(&format!("{run} --initial-loss-scale 1 --min-loss-scale 2")),
+        "--initial-loss-scale 1 is below --min-loss-scale 2: raise the one or lower the other"
+    );
+    let ran = place.ok("train mlp --steps 1 --loss-scale-window 5");
+    assert!(ran.stderr.contains("--loss-scale-window has no effect without --precision f16"), "{}", ran.stderr);
+}
+
+#[test]
 fn shorter_runs_go_on() {
     let place = Place::new();
     place.ok("train mlp --steps 9 --batch 300 --save whole --log whole.jsonl");

@@ -41,7 +41,7 @@ pub fn packed_left(size: &Size, height: usize) -> usize {
     size.rows.next_multiple_of(height) * size.terms + SLACK
 }
 
-/// Packs panels `panels` of the whole left operand for [`Left::Panels`].
+/// Packs the whole left operand for [`Left::Panels`].
 ///
 /// # Safety
 /// The elements must be readable, and `out` must have room for [`packed_left`] numbers. Panels must be packed in
@@ -61,7 +61,7 @@ pub unsafe fn pack_left<S: Element>(
     unsafe { pack(level, data, &rows, &terms, height, out) };
 }
 
-/// Panels as the kernels read them.
+/// Panels of the left side as the kernels read them.
 pub struct Panels<T> {
     /// The first of them.
     pub data: *const T,

@@ -13,7 +13,9 @@
 //!
 //! Products with few rows, which packing would slow down, read the right operand in place (`strip`).
 //!
-//! Operands lie anywhere ([`offsets`]) and are packed into panels ([`pack`]) or, where that costs less, read in place.
+//! Operands lie anywhere ([`offsets`]) and are packed into panels ([`pack`]) or, where that costs less, read in place: the
+//! left one a block of rows at a time ([`left`]). While kernels compute they ask for the lines of the caches that are
+//! needed next (`ahead`): those of their results, and the next block of the left operand.
 
 mod ahead;
 pub mod block;

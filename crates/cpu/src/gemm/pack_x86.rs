@@ -155,13 +155,8 @@ pub unsafe fn pack<S: pack_avx512::Source>(
     let runs = 1 + terms.windows(2).filter(|w| w[1] != w[0] + 1).count();
     let (panels, distance) = (rows.len().div_ceil(width), width * terms.len());
     let wide = wide && pack_avx512::packs(width);
-    let most = if wide {
-        GROUP
-    } else if terms.len() < TOGETHER || distance.is_multiple_of(CONFLICT) {
-        FEW
-    } else {
-        GROUP
-    };
+    let few = !wide && (terms.len() < TOGETHER || distance.is_multiple_of(CONFLICT));
+    let most = if few { FEW } else { GROUP };
     let together = (if wide { AT_ONCE } else { TOGETHER } / width).clamp(1, most);
     let panel = |p: usize| &rows[p * width..rows.len().min((p + 1) * width)];
     let mut found = [Piece { target: 0, source: 0 }; WIDEST];
