@@ -8,6 +8,7 @@
 
 pub mod avg;
 pub mod max;
+mod rows;
 mod spans;
 
 use crate::Context;

@@ -1,5 +1,6 @@
 //! The mean of every window, and its gradient ([`gradient`]).
 
+use super::rows::{Row, TOGETHER, along};
 use super::spans::{Plane, Span};
 use super::{accumulate, plane_bytes, planes};
 use crate::Context;
@@ -48,10 +49,35 @@ fn means_of<S: Element>(plane: &Plane, x: &[S], out: &mut [S]) {
         }
         return;
     }
+    if let Some(row) = &plane.row {
+        return means_of_rows(plane, row, x, out);
+    }
     plane.windows(|i, window| {
         let mut sum = S::Real::ZERO;
         plane.positions(window, |p| sum = sum + x[p].widen());
         out[i] = S::narrow(sum / count(window));
+    });
+}
+
+#[inline(always)]
+fn means_of_rows<S: Element>(plane: &Plane, row: &Row, x: &[S], out: &mut [S]) {
+    let mut room = [S::Real::ZERO; TOGETHER];
+    plane.rows(|first, lines| {
+        for windows in row.ranges() {
+            let sums = &mut room[..windows.len()];
+            sums.fill(S::Real::ZERO);
+            row.forward(plane, lines, &windows, |step| {
+                let (x, sums) = (&x[step.position..], &mut sums[step.windows]);
+                // SAFETY: the elements are those of windows inside of the plane, as `along` has checked.
+                along(row.stride, sums.len(), x.len(), |i, at| unsafe {
+                    sums[i] = sums[i] + x.get_unchecked(at).widen();
+                });
+            });
+            let out = &mut out[first + windows.start..first + windows.end];
+            for ((to, sum), &count) in out.iter_mut().zip(sums).zip(row.counts(&windows)) {
+                *to = S::narrow(*sum / S::Real::count(lines[0].count * lines[1].count * count));
+            }
+        }
     });
 }
 
@@ -105,9 +131,32 @@ pub mod gradient {
             return;
         }
         sums.fill(S::Real::ZERO);
+        if let Some(row) = &plane.row {
+            return share_out_rows(plane, row, dy, sums);
+        }
         plane.windows(|i, window| {
             let part = dy[i].widen() / count(window);
             plane.positions(window, |p| sums[p] = sums[p] + part);
+        });
+    }
+
+    #[inline(always)]
+    fn share_out_rows<S: Element>(plane: &Plane, row: &Row, dy: &[S], sums: &mut [S::Real]) {
+        let mut parts = [S::Real::ZERO; TOGETHER];
+        plane.rows(|first, lines| {
+            for windows in row.ranges() {
+                let dy = &dy[first + windows.start..first + windows.end];
+                for ((part, d), &count) in parts.iter_mut().zip(dy).zip(row.counts(&windows)) {
+                    *part = d.widen() / S::Real::count(lines[0].count * lines[1].count * count);
+                }
+                row.backward(plane, lines, &windows, |step| {
+                    let (parts, sums) = (&parts[step.windows], &mut sums[step.position..]);
+                    // SAFETY: the elements are those of windows inside of the plane, as `along` has checked.
+                    along(row.stride, parts.len(), sums.len(), |i, at| unsafe {
+                        *sums.get_unchecked_mut(at) = *sums.get_unchecked(at) + parts[i];
+                    });
+                });
+            }
         });
     }
 }

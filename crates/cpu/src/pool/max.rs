@@ -3,6 +3,7 @@
 //! The first maximum counts, and the first NaN before all others. A window without any position inside the input
 //! gives −∞ and takes no gradient.
 
+use super::rows::{Step, TOGETHER, along};
 use super::spans::Plane;
 use super::{accumulate, plane_bytes, planes};
 use crate::Context;
@@ -67,10 +68,49 @@ fn select_from<S: Element>(plane: &Plane, x: &[S], v: &[S], out: &mut [S]) {
         }
         return;
     }
+    if let Some(row) = &plane.row {
+        let (mut best, mut values) = ([S::Real::LEAST; TOGETHER], [S::narrow(S::Real::LEAST); TOGETHER]);
+        return plane.rows(|first, lines| {
+            for windows in row.ranges() {
+                values[..windows.len()].fill(S::narrow(S::Real::LEAST));
+                row.forward(plane, lines, &windows, |step| {
+                    let (x, v) = (&x[step.position..], &v[step.position..][..x.len() - step.position]);
+                    // SAFETY: there are as many elements of v, and `improve` has checked those of x.
+                    let value = |at: usize| unsafe { *v.get_unchecked(at) };
+                    improve(row.stride, &step, x, value, &mut best, &mut values);
+                });
+                let out = &mut out[first + windows.start..first + windows.end];
+                out.copy_from_slice(&values[..windows.len()]);
+            }
+        });
+    }
     plane.windows(|i, window| {
         let best = first_maximum(plane, window, x);
         out[i] = best.map_or(S::narrow(S::Real::LEAST), |p| v[p]);
     });
+}
+
+/// Takes a tap of the windows of a step, `x` from where it lies for the first of them; `v` gives what belongs to its elements.
+#[inline(always)]
+fn improve<S: Element, V: Copy>(
+    stride: usize,
+    step: &Step,
+    x: &[S],
+    v: impl Fn(usize) -> V,
+    best: &mut [S::Real],
+    values: &mut [V],
+) {
+    let (best, values) = (&mut best[step.windows.clone()], &mut values[step.windows.clone()]);
+    let (fresh, rest) = (step.fresh, best.len() - step.fresh);
+    // SAFETY: the elements are those of windows inside of the plane, as `along` has checked.
+    unsafe {
+        along(stride, fresh, x.len(), |i, at| (best[i], values[i]) = (x.get_unchecked(at).widen(), v(at)));
+        let (best, values, first) = (&mut best[fresh..], &mut values[fresh..], fresh * stride);
+        along(stride, rest, x.len().saturating_sub(first), |i, at| {
+            let other = (x.get_unchecked(first + at).widen(), v(first + at));
+            (best[i], values[i]) = better((best[i], values[i]), other);
+        });
+    }
 }
 
 /// The position of a window's maximum.
@@ -142,6 +182,28 @@ pub mod gradient {
             return;
         }
         sums.fill(S::Real::ZERO);
+        if let Some(row) = &plane.row {
+            let (mut best, mut taps) = ([S::Real::LEAST; TOGETHER], [u32::MAX; TOGETHER]);
+            return plane.rows(|first, lines| {
+                for windows in row.ranges() {
+                    taps[..windows.len()].fill(u32::MAX);
+                    row.forward(plane, lines, &windows, |step| {
+                        improve(row.stride, &step, &x[step.position..], |_| step.number, &mut best, &mut taps);
+                    });
+                    let dy = &dy[first + windows.start..first + windows.end];
+                    row.backward(plane, lines, &windows, |step| {
+                        let (dy, taps) = (&dy[step.windows.clone()], &taps[step.windows.clone()]);
+                        let sums = &mut sums[step.position..];
+                        // A sum that begins with +0 is never −0, so +0 changes none.
+                        // SAFETY: the elements are those of windows inside of the plane, as `along` has checked.
+                        along(row.stride, dy.len(), sums.len(), |i, at| unsafe {
+                            let d = if taps[i] == step.number { dy[i].widen() } else { S::Real::ZERO };
+                            *sums.get_unchecked_mut(at) = *sums.get_unchecked(at) + d;
+                        });
+                    });
+                }
+            });
+        }
         plane.windows(|i, window| {
             if let Some(p) = first_maximum(plane, window, x) {
                 sums[p] = sums[p] + dy[i].widen();

@@ -1,5 +1,6 @@
 //! The windows over one plane, in three dimensions (missing ones have size 1).
 
+use super::rows::Row;
 use meshwork_graph::ops::{Window, Windows};
 
 /// One window along one dimension: the positions that lie inside the input.
@@ -25,6 +26,8 @@ pub struct Plane {
     spans: [Vec<Span>; 3],
     /// Whether every window is 2 × 2 in the last two dimensions, 2 apart, and wholly inside.
     pub halves: bool,
+    /// The windows of the last dimension, where they are best taken a row at a time.
+    pub row: Option<Row>,
 }
 
 const ONE: Window = Window::Fixed { kernel: 1, stride: 1, padding: 0, dilation: 1, ceil: false };
@@ -44,8 +47,9 @@ impl Plane {
         let halves = window(0) == ONE && pairs && half(1) && half(2);
         let count = |d: usize| if halves { 0 } else { output[d] };
         let span = |d: usize| move |i: usize| Span::new(&window(d), i, input[d], border);
-        let spans = std::array::from_fn(|d| (0..count(d)).map(span(d)).collect());
-        Plane { input, output, spans, halves }
+        let spans: [Vec<Span>; 3] = std::array::from_fn(|d| (0..count(d)).map(span(d)).collect());
+        let row = Row::new(&window(2), input[2], &spans[2]);
+        Plane { input, output, spans, halves, row }
     }
 
     /// Elements of the input.
@@ -61,6 +65,29 @@ impl Plane {
     /// Number of windows.
     pub fn output_len(&self) -> usize {
         self.output.iter().product()
+    }
+
+    /// Calls `visit` for every row of windows with the number of its first.
+    #[inline(always)]
+    pub fn rows(&self, mut visit: impl FnMut(usize, [&Span; 2])) {
+        let mut i = 0;
+        for a in &self.spans[0] {
+            for b in &self.spans[1] {
+                visit(i, [a, b]);
+                i += self.output[2];
+            }
+        }
+    }
+
+    /// Calls `visit` for every line of the input that a row of windows has, with its number and where it begins.
+    #[inline(always)]
+    pub fn lines(&self, [a, b]: [&Span; 2], mut visit: impl FnMut(usize, usize)) {
+        for i in 0..a.length {
+            for j in 0..b.length {
+                let line = ((a.first + i * a.step) * self.input[1] + b.first + j * b.step) * self.input[2];
+                visit(i * b.length + j, line);
+            }
+        }
     }
 
     /// Calls `visit` for every window in row-major order, where they are not [`halves`](Self::halves).
@@ -81,14 +108,11 @@ impl Plane {
     #[inline(always)]
     pub fn positions(&self, window: [&Span; 3], mut visit: impl FnMut(usize)) {
         let [a, b, c] = window;
-        for i in 0..a.length {
-            for j in 0..b.length {
-                let row = ((a.first + i * a.step) * self.input[1] + b.first + j * b.step) * self.input[2];
-                for k in 0..c.length {
-                    visit(row + c.first + k * c.step);
-                }
+        self.lines([a, b], |_, line| {
+            for k in 0..c.length {
+                visit(line + c.first + k * c.step);
             }
-        }
+        });
     }
 }
 

@@ -149,6 +149,36 @@ fn any_windows() {
     }
 }
 
+/// Rows of more windows than are taken together, and taps that lie in the border for some of them.
+#[test]
+fn long_rows() {
+    let mut numbers = Numbers(11);
+    for round in 0..30 {
+        let (spatial, kernel) = (1 + round % 3, 1 + numbers.below(5));
+        let long = fixed(
+            kernel,
+            1 + numbers.below(3),
+            numbers.below(kernel / 2 + 1),
+            1 + numbers.below(3),
+            numbers.below(2) == 0,
+        );
+        let mut shape = vec![1, 1 + numbers.below(3)];
+        shape.extend((1..spatial).map(|_| 3 + numbers.below(4)));
+        shape.push([900, 160, 70][spatial - 1] + numbers.below(40));
+        let mut w = vec![fixed(3, 2, 1, 1, false); spatial - 1];
+        w.push(if round % 7 == 6 { Window::Adaptive { output: shape[spatial + 1] / 3 } } else { long });
+        check::<f32>(&w, &shape, round % 2 == 0, round % 5 == 0);
+        if round % 4 == 0 {
+            check::<half::bf16>(&w, &shape, round % 2 == 0, round % 8 == 0);
+            check::<f64>(&w, &shape, round % 2 == 1, true);
+        }
+    }
+    // Windows that have none of their first positions inside, and whose last ones are beyond the end.
+    check::<f32>(&[fixed(9, 2, 4, 2, true)], &[1, 2, 90], true, true);
+    check::<f32>(&[fixed(2, 2, 0, 1, false)], &[2, 3, 1200], true, true);
+    check::<f32>(&[Window::Adaptive { output: 40 }], &[2, 3, 120], true, true);
+}
+
 #[test]
 fn a_window_without_positions_and_no_samples() {
     check::<f32>(&[fixed(2, 1, 1, 2, false)], &[1, 1, 1], true, false);
