@@ -16,6 +16,7 @@ pub use ops::{extremum_f32, extremum_f64};
 
 use crate::number::{Number, by_dtype};
 use crate::operand::Shared;
+use crate::turned::{Held, Turned};
 use crate::walk::{Walk, extent};
 use crate::{Context, Level, Operand, Output, narrow, stream};
 use half::{bf16, f16};
@@ -61,6 +62,16 @@ struct Source {
     first: Shared<u8>,
     dtype: DType,
     of_rows: bool,
+    /// How it is read by blocks of rows, and where these are behind the slots.
+    turned: Option<(Turned, usize)>,
+}
+
+/// The memory of one thread.
+#[derive(Clone, Copy)]
+struct Room<'a> {
+    slots: *mut u8,
+    /// The rows of every source that are there, where it is read by blocks.
+    held: &'a [Held],
 }
 
 /// Where a result goes.
@@ -78,6 +89,8 @@ struct Plan<'a> {
     sources: Vec<Source>,
     sinks: Vec<Sink>,
     placement: Arc<Placement>,
+    /// Bytes behind the slots.
+    behind: usize,
     rows: usize,
     columns: usize,
     /// Rows of a tile.
@@ -176,10 +189,19 @@ impl Source {
 
 impl<'a> Plan<'a> {
     fn new(op: &'a Fused, inputs: &[Operand], outputs: &[Output], context: Context) -> Self {
+        let mut behind = 0;
         let source = |(operand, of_rows): (&Operand, bool)| {
             // SAFETY: the offset is that of an element.
             let first = unsafe { operand.bytes().add(operand.layout.offset * operand.dtype.size()) };
-            Source { walk: Walk::new(operand.layout), first: Shared(first.cast_mut()), dtype: operand.dtype, of_rows }
+            let walk = Walk::new(operand.layout);
+            let size = operand.dtype.size();
+            let held_size = held(operand.dtype).size();
+            let turned = Turned::new(&walk, size, held_size).filter(|_| size > 1).map(|turned| {
+                let at = behind;
+                behind += (turned.room() * held_size).next_multiple_of(size_of::<Line>());
+                (turned, at)
+            });
+            Source { walk, first: Shared(first.cast_mut()), dtype: operand.dtype, of_rows, turned }
         };
         let sources: Vec<Source> = inputs.iter().zip(op.inputs.iter().map(|x| x.of_rows)).map(source).collect();
         let (rows, columns) = (op.space.row_shape().numel(), op.space.columns());
@@ -212,6 +234,7 @@ impl<'a> Plan<'a> {
             sources,
             sinks,
             placement,
+            behind,
             rows,
             columns,
             tile_rows,
@@ -223,15 +246,17 @@ impl<'a> Plan<'a> {
 
     fn run(&self, tiles: std::ops::Range<usize>) {
         let mut arena = ARENA.take();
-        arena.resize((self.placement.slots * SLOT).div_ceil(size_of::<Line>()).max(arena.len()), Line([0; 64]));
-        let slots = arena.as_mut_ptr().cast::<u8>();
-        self.fill_fixed(slots);
+        let bytes = self.placement.slots * SLOT + self.behind;
+        arena.resize(bytes.div_ceil(size_of::<Line>()).max(arena.len()), Line([0; 64]));
+        let held: SmallVec<[Held; 8]> = self.sources.iter().map(|_| Held::default()).collect();
+        let room = Room { slots: arena.as_mut_ptr().cast(), held: &held };
+        self.fill_fixed(room);
         for tile in tiles {
             let start = tile * self.tile_rows;
             let rows = self.tile_rows.min(self.rows - start);
             match &self.placement.wide {
-                Some(wide) => self.row(wide, slots, start),
-                None => self.tile(slots, Span { start, rows, column: 0, columns: self.columns, width: self.columns }),
+                Some(wide) => self.row(wide, room, start),
+                None => self.tile(room, Span { start, rows, column: 0, columns: self.columns, width: self.columns }),
             }
         }
         if self.sinks.iter().any(|sink| sink.streams) {
@@ -240,15 +265,15 @@ impl<'a> Plan<'a> {
         ARENA.set(arena);
     }
 
-    fn slot(&self, slots: *mut u8, slot: usize) -> *mut u8 {
+    fn slot(&self, room: Room, slot: usize) -> *mut u8 {
         // SAFETY: slots lie inside the arena.
-        unsafe { slots.add(slot * SLOT) }
+        unsafe { room.slots.add(slot * SLOT) }
     }
 
     /// The address of a register's elements in a tile.
-    fn address(&self, slots: *mut u8, place: Place, span: Span) -> *mut u8 {
+    fn address(&self, room: Room, place: Place, span: Span) -> *mut u8 {
         let (first, of_rows, dtype) = match place {
-            Place::Slot(slot) => return self.slot(slots, slot),
+            Place::Slot(slot) => return self.slot(room, slot),
             Place::Input(i) => (&self.sources[i].first, self.sources[i].of_rows, self.sources[i].dtype),
             Place::Output(k) => (&self.sinks[k].first, self.sinks[k].of_rows, self.sinks[k].dtype),
         };
@@ -256,15 +281,15 @@ impl<'a> Plan<'a> {
         unsafe { first.pointer().add(span.elements(of_rows).0 * dtype.size()) }
     }
 
-    fn fill_fixed(&self, slots: *mut u8) {
+    fn fill_fixed(&self, room: Room) {
         for &register in &self.placement.fixed {
             let register = usize::from(register);
             let Place::Slot(slot) = self.placement.places[register] else {
                 unreachable!("fixed registers are in slots")
             };
-            let to = self.slot(slots, slot);
+            let to = self.slot(room, slot);
             match self.sources.get(register) {
-                Some(source) => self.load(source, to, 0, TILE),
+                Some(_) => self.load(register, to, 0, TILE, room),
                 None => {
                     let instr = &self.op.code[register - self.sources.len()];
                     let Code::Const(value) = instr.op else { unreachable!("only constants are fixed") };
@@ -275,8 +300,32 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn load(&self, source: &Source, to: *mut u8, start: usize, count: usize) {
+    fn load(&self, input: usize, to: *mut u8, start: usize, count: usize, room: Room) {
+        let source = &self.sources[input];
         let first = source.first.0;
+        if let Some((turned, at)) = &source.turned {
+            let (held, level) = (&room.held[input], self.level);
+            // SAFETY: a slot has room for a tile of any dtype, and the arena for the block; the elements are the source's,
+            // and of floats of their size, which are moved as they are.
+            return unsafe {
+                let block = self.slot(room, self.placement.slots).add(*at);
+                match source.dtype {
+                    DType::F16 => {
+                        turned.read(level, first.cast::<f16>(), start, slice(to, count), (block.cast(), held))
+                    }
+                    DType::BF16 => {
+                        turned.read(level, first.cast::<bf16>(), start, slice(to, count), (block.cast(), held))
+                    }
+                    DType::F64 | DType::I64 => {
+                        turned.read(level, first.cast::<f64>(), start, slice(to, count), (block.cast(), held));
+                    }
+                    DType::F32 | DType::I32 => {
+                        turned.read(level, first.cast::<f32>(), start, slice(to, count), (block.cast(), held));
+                    }
+                    DType::U8 | DType::Bool => unreachable!("bytes are not read by blocks"),
+                }
+            };
+        }
         // SAFETY: a slot has room for a tile of any dtype; the elements are the source's.
         unsafe {
             if source.walk.is_dense() && !source.walk.is_constant() {
@@ -294,14 +343,14 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn tile(&self, slots: *mut u8, span: Span) {
+    fn tile(&self, room: Room, span: Span) {
         let places = &self.placement.places;
         for step in &self.placement.steps {
             match step {
-                &Step::Load { input, slot } => self.load_tile(input, slot, slots, span),
-                &Step::Compute { index, to } => self.compute(places, slots, span, index, to),
+                &Step::Load { input, slot } => self.load_tile(input, slot, room, span),
+                &Step::Compute { index, to } => self.compute(places, room, span, index, to),
                 Step::Run { native, operands, of_rows } => {
-                    let operands = operands.iter().map(|&place| self.address(slots, place, span));
+                    let operands = operands.iter().map(|&place| self.address(room, place, span));
                     let operands: SmallVec<[*mut u8; 8]> = operands.collect();
                     let (_, count) = span.elements(*of_rows);
                     // SAFETY: the operands hold the tile's elements as `place.rs` has said.
@@ -310,20 +359,20 @@ impl<'a> Plan<'a> {
             }
         }
         for k in (0..self.sinks.len()).filter(|&k| self.placement.stored[k]) {
-            self.store(places, k, slots, span);
+            self.store(places, k, room, span);
         }
     }
 
-    fn load_tile(&self, input: usize, slot: usize, slots: *mut u8, span: Span) {
+    fn load_tile(&self, input: usize, slot: usize, room: Room, span: Span) {
         let source = &self.sources[input];
         let (start, count) = span.elements(source.of_rows);
-        self.load(source, self.slot(slots, slot), start, count);
+        self.load(input, self.slot(room, slot), start, count, room);
     }
 
     /// What an instruction reads and writes in a tile.
-    fn rows_of(&self, places: &[Place], slots: *mut u8, span: Span, index: usize, to: Place) -> Rows<'_> {
-        let args = self.op.code[index].args.map(|arg| self.address(slots, places[usize::from(arg)], span).cast_const());
-        let (out, level) = (self.address(slots, to, span), self.level);
+    fn rows_of(&self, places: &[Place], room: Room, span: Span, index: usize, to: Place) -> Rows<'_> {
+        let args = self.op.code[index].args.map(|arg| self.address(room, places[usize::from(arg)], span).cast_const());
+        let (out, level) = (self.address(room, to, span), self.level);
         Rows { args, out, rows: span.rows, columns: span.columns, level, refused: &self.refused }
     }
 
@@ -336,9 +385,9 @@ impl<'a> Plan<'a> {
         Some(PartOf { start: start + span.column, size })
     }
 
-    fn compute(&self, places: &[Place], slots: *mut u8, span: Span, index: usize, to: Place) {
+    fn compute(&self, places: &[Place], room: Room, span: Span, index: usize, to: Place) {
         let instr = &self.op.code[index];
-        let rows = self.rows_of(places, slots, span, index, to);
+        let rows = self.rows_of(places, room, span, index, to);
         let (_, count) = span.elements(instr.of_rows);
         let tile = Tile { args: rows.args, out: rows.out, count, level: self.level };
         let dtype = |arg: usize| self.op.dtype_of(instr.args[arg]);
@@ -377,10 +426,10 @@ impl<'a> Plan<'a> {
     }
 
     /// Moves a result from its slot to the output, rounding it.
-    fn store(&self, places: &[Place], k: usize, slots: *mut u8, span: Span) {
+    fn store(&self, places: &[Place], k: usize, room: Room, span: Span) {
         let sink = &self.sinks[k];
         let (start, count) = span.elements(sink.of_rows);
-        let (dtype, from) = (sink.dtype, self.address(slots, places[sink.register], span).cast_const());
+        let (dtype, from) = (sink.dtype, self.address(room, places[sink.register], span).cast_const());
         // SAFETY: `start` is an element of the output.
         let output = unsafe { sink.first.pointer().add(start * dtype.size()) };
         let mut tile = Tile { args: [from; 3], out: output, count, level: self.level };
@@ -389,7 +438,7 @@ impl<'a> Plan<'a> {
         unsafe {
             if sink.streams {
                 if is_half(dtype) {
-                    tile.out = self.slot(slots, self.placement.spare);
+                    tile.out = self.slot(room, self.placement.spare);
                     ops::store(dtype, &tile);
                     tile.args[0] = tile.out;
                 }

@@ -6,7 +6,7 @@
 use super::ops::{self, Tile, held};
 use super::place::{Lies, Placing, Slots, Written};
 use super::rows::{self, Roots};
-use super::{Place, Plan, Span, Step, TILE, is_constant, is_half};
+use super::{Place, Plan, Room, Span, Step, TILE, is_constant, is_half};
 use meshwork_graph::DType;
 use meshwork_graph::ops::{Code, Fused};
 use smallvec::SmallVec;
@@ -174,30 +174,30 @@ impl Placing<'_> {
 
 impl Plan<'_> {
     /// Computes one row.
-    pub(super) fn row(&self, wide: &Wide, slots: *mut u8, row: usize) {
+    pub(super) fn row(&self, wide: &Wide, room: Room, row: usize) {
         let whole = Span { start: row, rows: 1, column: 0, columns: 1, width: self.columns };
-        self.steps(&wide.loads, &self.placement.places, slots, whole);
+        self.steps(&wide.loads, &self.placement.places, room, whole);
         for pass in &wide.passes {
-            self.steps(&pass.before, &self.placement.places, slots, whole);
-            self.pass_over(pass, slots, whole);
+            self.steps(&pass.before, &self.placement.places, room, whole);
+            self.pass_over(pass, room, whole);
         }
-        self.steps(&wide.after, &self.placement.places, slots, whole);
+        self.steps(&wide.after, &self.placement.places, room, whole);
         for k in (0..self.sinks.len()).filter(|&k| self.sinks[k].of_rows) {
-            self.store(&self.placement.places, k, slots, whole);
+            self.store(&self.placement.places, k, room, whole);
         }
     }
 
-    fn steps(&self, steps: &[Step], places: &[Place], slots: *mut u8, span: Span) {
+    fn steps(&self, steps: &[Step], places: &[Place], room: Room, span: Span) {
         for step in steps {
             match *step {
-                Step::Load { input, slot } => self.load_tile(input, slot, slots, span),
-                Step::Compute { index, to } => self.compute(places, slots, span, index, to),
+                Step::Load { input, slot } => self.load_tile(input, slot, room, span),
+                Step::Compute { index, to } => self.compute(places, room, span, index, to),
                 Step::Run { .. } => unreachable!("wide rows have no machine code"),
             }
         }
     }
 
-    fn pass_over(&self, pass: &Pass, slots: *mut u8, whole: Span) {
+    fn pass_over(&self, pass: &Pass, room: Room, whole: Span) {
         let inputs = self.sources.len();
         let mut roots: SmallVec<[Roots; 4]> = pass.combining.iter().map(|_| Roots::new()).collect();
         let only_picks =
@@ -206,35 +206,35 @@ impl Plan<'_> {
             let instr = &self.op.code[index];
             if let Code::Gather(..) = instr.op {
                 let rows =
-                    self.rows_of(&self.placement.places, slots, whole, index, self.placement.places[inputs + index]);
+                    self.rows_of(&self.placement.places, room, whole, index, self.placement.places[inputs + index]);
                 // SAFETY: a value of rows has a slot.
                 unsafe { rows::nothing(held(instr.dtype), &rows) };
             }
         }
         for column in (0..whole.width).step_by(TILE) {
             let span = Span { column, columns: TILE.min(whole.width - column), ..whole };
-            if only_picks && !pass.combining.iter().any(|&index| self.picks_from(slots, span, index)) {
+            if only_picks && !pass.combining.iter().any(|&index| self.picks_from(room, span, index)) {
                 continue;
             }
             for step in &pass.tiles {
                 match *step {
-                    Step::Load { input, slot } => self.load_tile(input, slot, slots, span),
+                    Step::Load { input, slot } => self.load_tile(input, slot, room, span),
                     Step::Compute { index, to } => match pass.combining.iter().position(|&other| other == index) {
-                        Some(number) => self.combine(&pass.places, slots, span, index, &mut roots[number]),
-                        None => self.compute(&pass.places, slots, span, index, to),
+                        Some(number) => self.combine(&pass.places, room, span, index, &mut roots[number]),
+                        None => self.compute(&pass.places, room, span, index, to),
                     },
                     Step::Run { .. } => unreachable!("wide rows have no machine code"),
                 }
             }
             if pass.stores {
                 for k in (0..self.sinks.len()).filter(|&k| !self.sinks[k].of_rows && self.placement.stored[k]) {
-                    self.store(&pass.places, k, slots, span);
+                    self.store(&pass.places, k, room, span);
                 }
             }
         }
         for (&index, roots) in pass.combining.iter().zip(roots) {
             let instr = &self.op.code[index];
-            let rows = self.rows_of(&self.placement.places, slots, whole, index, self.placement.places[inputs + index]);
+            let rows = self.rows_of(&self.placement.places, room, whole, index, self.placement.places[inputs + index]);
             // SAFETY: a value of rows has a slot.
             unsafe {
                 if let Code::Reduce(op, _) = instr.op {
@@ -248,9 +248,9 @@ impl Plan<'_> {
     }
 
     /// Combines the elements of a tile with those before.
-    fn combine(&self, places: &[Place], slots: *mut u8, span: Span, index: usize, roots: &mut Roots) {
+    fn combine(&self, places: &[Place], room: Room, span: Span, index: usize, roots: &mut Roots) {
         let instr = &self.op.code[index];
-        let rows = self.rows_of(places, slots, span, index, self.placement.places[self.sources.len() + index]);
+        let rows = self.rows_of(places, room, span, index, self.placement.places[self.sources.len() + index]);
         let dtype: DType = self.op.dtype_of(instr.args[1]);
         // SAFETY: the arguments were computed or loaded as their dtypes are held.
         unsafe {
@@ -265,11 +265,11 @@ impl Plan<'_> {
     }
 
     /// Whether a tile has the element that an instruction takes from the row.
-    fn picks_from(&self, slots: *mut u8, span: Span, index: usize) -> bool {
+    fn picks_from(&self, room: Room, span: Span, index: usize) -> bool {
         let instr = &self.op.code[index];
         let Code::Gather(dim, part_of) = instr.op else { return true };
         let rows =
-            self.rows_of(&self.placement.places, slots, span, index, self.placement.places[self.sources.len() + index]);
+            self.rows_of(&self.placement.places, room, span, index, self.placement.places[self.sources.len() + index]);
         // SAFETY: the index is a value of the row, and known.
         unsafe { rows.column(1, self.op.dtype_of(instr.args[1]), 0, dim, self.part_of(part_of, span)) }.is_some()
     }
