@@ -5,6 +5,7 @@ pub mod batch;
 pub mod canonical;
 pub mod dtype;
 pub mod graph;
+mod growth;
 pub mod mesh;
 pub mod op;
 pub mod ops;

@@ -156,6 +156,11 @@ impl Buffer {
         self.bytes
     }
 
+    /// Whether it has memory: not before it is first written.
+    pub fn has_memory(&self) -> bool {
+        self.block.get().is_some()
+    }
+
     /// Whose memory it is.
     pub fn device(&self) -> DeviceId {
         self.pool.device

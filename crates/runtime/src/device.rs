@@ -12,7 +12,7 @@ use crate::value::{Ready, Value};
 use crate::worker::Worker;
 use meshwork_cpu::Level;
 use meshwork_graph::Type;
-use meshwork_graph::program::Program;
+use meshwork_graph::program::{OutputPlace, Program};
 use meshwork_queue::{Event as TaskEvent, Part, Queue};
 use smallvec::SmallVec;
 use std::fmt;
@@ -182,14 +182,7 @@ impl Device {
     pub fn run(&self, program: Arc<Program>, inputs: Vec<Binding>, threads: usize) -> Vec<Value> {
         assert_eq!(inputs.len(), program.inputs.len(), "inputs of a program");
         let donated = |i: usize| program.outputs.iter().any(|output| output.donated == Some(i));
-        let outputs: Vec<Arc<Buffer>> = program
-            .outputs
-            .iter()
-            .map(|output| match output.donated.map(|i| &inputs[i]) {
-                Some(Binding::Buffer(buffer, _)) => buffer.clone(),
-                _ => Arc::new(Buffer::new(&self.inner.pool, output.ty.bytes())),
-            })
-            .collect();
+        let outputs = self.outputs(&program, &inputs);
         let mut after = self.fences();
         let mut read: SmallVec<[Arc<Buffer>; 16]> = SmallVec::new();
         for (i, input) in inputs.iter().enumerate() {
@@ -210,6 +203,25 @@ impl Device {
         read.iter().for_each(|buffer| buffer.add_reader(&done));
         let value = |(i, buffer): (usize, Arc<Buffer>)| Value::new(buffer, Ready::with(&done, i));
         outputs.into_iter().enumerate().map(value).collect()
+    }
+
+    /// What [`Device::run`] would give, without running the program or taking memory.
+    pub fn plan_run(&self, program: &Program, inputs: &[Binding]) -> Vec<Value> {
+        self.outputs(program, inputs).into_iter().map(|buffer| Value::new(buffer, Ready::never())).collect()
+    }
+
+    /// What [`Device::copy`] would give, without copying or taking memory.
+    pub fn plan_copy(&self, ty: &Type) -> Value {
+        Value::new(Arc::new(Buffer::new(&self.inner.pool, ty.bytes())), Ready::never())
+    }
+
+    /// The buffers of a program's results: of donated inputs, or new.
+    fn outputs(&self, program: &Program, inputs: &[Binding]) -> Vec<Arc<Buffer>> {
+        let buffer = |output: &OutputPlace| match output.donated.map(|i| &inputs[i]) {
+            Some(Binding::Buffer(buffer, _)) => buffer.clone(),
+            _ => Arc::new(Buffer::new(&self.inner.pool, output.ty.bytes())),
+        };
+        program.outputs.iter().map(buffer).collect()
     }
 
     /// Copies a value from any device to this one, or a part of it: the elements of this type from element `offset` on.

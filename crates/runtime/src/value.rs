@@ -46,26 +46,48 @@ impl Value {
     }
 }
 
-/// When a value is there: at once, or when the task has come so far whose result it is.
+/// When a value is there.
 #[derive(Clone)]
 pub struct Ready {
-    task: Option<(Arc<Event>, usize)>,
+    when: When,
+}
+
+#[derive(Clone)]
+enum When {
+    Now,
+    /// When the task has come so far whose result it is.
+    Result(Arc<Event>, usize),
+    /// The value is only planned.
+    Never,
 }
 
 impl Ready {
     /// Of a value that is there.
     pub(crate) fn now() -> Ready {
-        Ready { task: None }
+        Ready { when: When::Now }
+    }
+
+    /// Of a value that is planned and will not be computed.
+    pub(crate) fn never() -> Ready {
+        Ready { when: When::Never }
     }
 
     /// Of a result of the task that completes the event.
     pub(crate) fn with(task: &Arc<Event>, result: usize) -> Ready {
-        Ready { task: Some((task.clone(), result)) }
+        Ready { when: When::Result(task.clone(), result) }
     }
 
     /// What work on the value starts after.
     pub(crate) fn after(&self) -> Option<(&Arc<Event>, Part)> {
-        self.task.as_ref().map(|(event, result)| (event, Part::Result(*result)))
+        match &self.when {
+            When::Result(event, result) => Some((event, Part::Result(*result))),
+            When::Now | When::Never => None,
+        }
+    }
+
+    /// Whether the value is only planned.
+    pub fn is_never(&self) -> bool {
+        matches!(self.when, When::Never)
     }
 
     /// Whether the value is there, or has failed.
@@ -73,11 +95,15 @@ impl Ready {
         self.after().is_none_or(|(event, part)| event.is_complete(part))
     }
 
-    /// Waits until the value is there, or has failed.
+    /// Waits until the value is there, or has failed. What is only planned has failed.
     ///
     /// # Panics
     /// In a kernel, when the value is not there: kernels must not wait.
     pub fn wait(&self) -> Result<(), RunError> {
-        self.after().map_or(Ok(()), |(event, part)| event.wait(part))
+        match &self.when {
+            When::Now => Ok(()),
+            When::Result(event, result) => event.wait(Part::Result(*result)),
+            When::Never => Err(RunError("the value was planned and never computed".into())),
+        }
     }
 }

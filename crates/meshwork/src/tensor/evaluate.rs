@@ -4,6 +4,7 @@ use super::cache::Cache;
 use super::device::{default_device, device};
 use super::mesh::Spread;
 use super::node::{Content, Inputs, Node, State, let_go, take_held};
+use super::planning::{is_planning, note_plan, note_results};
 use super::still::{Still, hold_still};
 use crate::inspect;
 use crate::mesh::{Mesh, is_mesh, mesh};
@@ -12,7 +13,7 @@ use meshwork_graph::graph::{Graph, Node as GraphNode, Operands};
 use meshwork_graph::mesh::{Placement, Placements};
 use meshwork_graph::ops::Input;
 use meshwork_graph::passes::plan;
-use meshwork_graph::plan::{Plan, Task};
+use meshwork_graph::plan::{Plan, Task, ValueId};
 use meshwork_graph::program::{Donation, Program, Target};
 use meshwork_graph::{NodeId, Op};
 use meshwork_runtime::{Binding, Device, DeviceId, Value, wait_for_room};
@@ -61,10 +62,8 @@ pub(crate) fn evaluate(also: Option<&Arc<Node>>) {
         let sites = Sites::of(&collected, &still);
         let donation = collected.donation(&still);
         let plan = collected.plan(&donation, &sites, &still);
-        if PLANNING.get() {
-            collected.forget(&mut still);
-            ROOM.set(collected);
-            return;
+        if is_planning() {
+            note_plan(&plan, collected.ending(&donation, &still));
         }
         let values = collected.hand_over(&plan, &sites, &still);
         collected.settle(&plan, values, &mut still);
@@ -72,24 +71,7 @@ pub(crate) fn evaluate(also: Option<&Arc<Node>>) {
     ROOM.set(collected);
 }
 
-/// The plan of what `body` would have run last. Nothing runs: what was to be computed is gone afterwards.
-pub(crate) fn plan_only(body: impl FnOnce()) -> Option<Arc<Plan>> {
-    struct Restore;
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            PLANNING.set(false);
-        }
-    }
-    evaluate(None);
-    PLANNING.set(true);
-    let _restore = Restore;
-    body();
-    last_plan()
-}
-
 thread_local! {
-    /// Whether evaluations of this thread are planned and not run.
-    static PLANNING: Cell<bool> = const { Cell::new(false) };
     /// Room for what a run collects, used again and again.
     static ROOM: Cell<Collected> = Cell::default();
 }
@@ -306,7 +288,24 @@ impl Collected {
         self.leaves(still).map(donated).collect()
     }
 
-    /// Hands all tasks of a plan over and gives the values of the kept nodes.
+    /// Leaves of the plan that end with this run, with their devices and bytes.
+    fn ending(&self, donation: &Donation, still: &Still) -> HashMap<ValueId, (u32, usize)> {
+        let mut leaves: Vec<Option<&Value>> = Vec::new();
+        for (leaf, &donated) in self.leaves(still).zip(donation) {
+            match content(leaf, still) {
+                Content::Device(value) => leaves.push(donated.then_some(value)),
+                Content::Mesh(spread) => leaves.extend(spread.values.iter().map(|value| donated.then_some(value))),
+                Content::Scalar(_) => leaves.push(None),
+            }
+        }
+        let ending = |(id, value): (ValueId, &Option<&Value>)| {
+            value.map(|value| (id, (value.device().0, value.buffer().bytes())))
+        };
+        leaves.iter().enumerate().filter_map(ending).collect()
+    }
+
+    /// Hands all tasks of a plan over and gives the values of the kept nodes. Where evaluations are planned, nothing runs, and
+    /// the values will never be there.
     fn hand_over(&self, plan: &Plan, sites: &Sites, still: &Still) -> Vec<Value> {
         let mut leaves: SmallVec<[Leaf; 32]> = SmallVec::new();
         for leaf in self.leaves(still) {
@@ -316,6 +315,7 @@ impl Collected {
                 Content::Scalar(bytes) => leaves.push(Leaf::Scalar(*bytes)),
             }
         }
+        let is_planned = is_planning();
         let mut made: SmallVec<[Option<Value>; 32]> = SmallVec::from_elem(None, plan.values - leaves.len());
         for task in &plan.tasks {
             let value = |id: usize| match leaves.get(id) {
@@ -329,16 +329,23 @@ impl Collected {
                         Some(Leaf::Scalar(bytes)) => Binding::Scalar(u64::from_ne_bytes(*bytes)),
                         _ => Binding::from(value(id).expect(ORDERED)),
                     };
-                    let bindings = inputs.iter().map(binding).collect();
+                    let bindings: Vec<Binding> = inputs.iter().map(binding).collect();
                     let (device, threads) = sites.with_threads(DeviceId(*device));
-                    let values = device.run(program.clone(), bindings, threads);
+                    let values = match is_planned {
+                        true => device.plan_run(program, &bindings),
+                        false => device.run(program.clone(), bindings, threads),
+                    };
                     for (&id, value) in outputs.iter().zip(values) {
                         made[id - leaves.len()] = Some(value);
                     }
                 }
                 Task::Copy { value: id, offset, to, result, ty, after } => {
                     let after = after.map(|id| value(id).expect(ORDERED));
-                    let copy = sites.get(DeviceId(*to)).copy(value(*id).expect(ORDERED), *offset, ty, after);
+                    let device = sites.get(DeviceId(*to));
+                    let copy = match is_planned {
+                        true => device.plan_copy(ty),
+                        false => device.copy(value(*id).expect(ORDERED), *offset, ty, after),
+                    };
                     made[result - leaves.len()] = Some(copy);
                 }
             }
@@ -349,17 +356,11 @@ impl Collected {
             Some(Leaf::Scalar(_)) => unreachable!("numbers are no outputs"),
             None => made[id - leaves.len()].clone().expect(ORDERED),
         };
-        plan.outputs.iter().map(output).collect()
-    }
-
-    /// Lets the nodes go without having computed them.
-    fn forget(&mut self, still: &mut Still) {
-        for node in &self.nodes {
-            if node.is_pending(still) {
-                node.replace(State::Gone, still);
-            }
+        let outputs: Vec<Value> = plan.outputs.iter().map(output).collect();
+        if is_planned {
+            note_results(&outputs);
         }
-        self.clear(still);
+        outputs
     }
 
     fn clear(&mut self, still: &Still) {

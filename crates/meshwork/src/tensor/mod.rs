@@ -13,6 +13,7 @@ mod mesh;
 mod node;
 mod ops;
 mod part;
+mod planning;
 mod read;
 mod still;
 
@@ -31,11 +32,12 @@ pub use ops::*;
 
 pub(crate) use autocast::policy;
 pub(crate) use create::positions;
-pub(crate) use evaluate::{evaluate, plan_only};
+pub(crate) use evaluate::evaluate;
 pub(crate) use grad::gradients;
 pub(crate) use mesh::Lying;
 pub(crate) use node::{Content, Node};
 pub(crate) use part::Part;
+pub(crate) use planning::plan_only;
 
 use crate::mesh::is_mesh;
 use kind::Kind;

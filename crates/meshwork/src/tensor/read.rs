@@ -5,6 +5,7 @@ use super::convert::Element;
 use super::evaluate::GONE;
 use super::mesh::gather;
 use super::node::{Content, State};
+use super::planning::is_planning;
 use super::still::hold_still;
 use meshwork_graph::DType;
 use meshwork_runtime::{Value, trace};
@@ -35,6 +36,9 @@ impl Tensor {
     /// Waits for a value of the tensor, or a part of it.
     #[track_caller]
     fn contents(&self, value: &Value) -> Vec<u8> {
+        if is_planning() && value.ready().is_never() {
+            return vec![0; value.buffer().bytes()];
+        }
         let wait = trace::wait(|| format!("the value of {}", self.ty()));
         let outcome = value.ready().wait();
         drop(wait);

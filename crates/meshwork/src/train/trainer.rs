@@ -12,7 +12,6 @@ use crate::optim::{Guard, LossScale, NonFinite, Optimizer, Schedule, with_averag
 use crate::tensor::{Precision, autocast, plan_only, set_random_step};
 use crate::{Device, Tensor};
 use meshwork_data::{Batch, Column, DataPair, Loader, LoaderOptions, Position};
-use meshwork_runtime::DeviceId;
 use std::sync::atomic::Ordering;
 
 /// Trains a classifier: a model whose output are logits `[N, C]`, or `[N, T, C]` for each token, with the mean cross
@@ -226,22 +225,28 @@ impl<M: Layer> Trainer<M> {
         }));
     }
 
-    /// What a step takes of each device while it runs, in bytes: parameters, gradients, optimizer state, the batch and what is
-    /// kept for the gradients. Nothing is trained; the model cannot be used any more.
+    /// The most bytes in use on each device while a step runs: parameters, gradients, optimizer state, batches, what is kept for
+    /// the gradients, and what else is there. Nothing is trained; the model cannot be used any more.
+    ///
+    /// Unless it is the run's only step, batches that are brought meanwhile count, and what is read late of the step before.
     ///
     /// # Errors
-    /// Data that cannot be read, and f16: its steps wait for their gradients, which cannot be planned.
+    /// Data that cannot be read.
     pub fn planned_memory(mut self) -> Result<Vec<(Device, usize)>, TrainError> {
-        if self.loss_scale.is_some() {
-            let problem = "a step in f16 waits for its gradients and is not planned as a whole; say yourself how much is \
-                           computed again, or train in bf16";
-            return Err(TrainError::Misfit(problem.into()));
-        }
-        let batch = self.loader()?.next().expect("the loader's sequence has no end")?;
+        let mut loader = self.loader()?;
+        let mut next = || loader.next().expect("the loader's sequence has no end");
+        let batch = next()?;
+        let later = self.settings.length.steps.map_or(u64::MAX, |steps| steps.saturating_sub(self.step + 1));
+        // A step is handed over while the one before runs, unless that is waited for, and the next batch before it has ended.
+        let brought = later.min(if self.loss_scale.is_some() { 1 } else { 2 });
+        let mesh = self.settings.mesh.as_ref();
+        let on_devices = |batch: Batch| (inputs(&batch, mesh), labels(&batch, mesh));
+        let _brought = (0..brought).map(|_| next().map(on_devices)).collect::<Result<Vec<_>, _>>()?;
         self.model.train();
-        let plan = plan_only(|| drop(self.train(&batch))).expect("a step has been planned");
-        let device = |(id, bytes)| (Device::by_id(DeviceId(id)).expect("a device of the plan"), bytes);
-        Ok(plan.peaks().into_iter().map(device).collect())
+        Ok(plan_only(|| {
+            let _before = (later > 0).then(|| self.train(&batch));
+            self.train(&batch);
+        }))
     }
 
     fn loader(&self) -> Result<Loader, TrainError> {
