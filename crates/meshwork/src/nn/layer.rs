@@ -9,7 +9,8 @@ pub trait Layer: Module + Send + Sync {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor;
 
-    /// Parts that can be computed again for their gradients instead of being kept: the blocks of a transformer.
+    /// Parts that can be computed again for their gradients instead of being kept: the blocks of a transformer, segments of a
+    /// [`super::Sequential`].
     fn recomputable(&self) -> usize {
         0
     }

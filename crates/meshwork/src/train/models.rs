@@ -2,6 +2,8 @@
 
 use crate::Tensor;
 use crate::nn::{Conv2d, Layer, Linear, Module};
+use crate::tensor::checkpoint;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Two convolutions and two fully connected layers for 28×28 grey images of 10 classes; 129,068 parameters
 /// (LeCun et al., 1998, in the form that tutorials use).
@@ -15,6 +17,8 @@ pub struct LeNet {
     pub fc1: Linear,
     /// 128 to 10.
     pub fc2: Linear,
+    #[module(skip)]
+    recomputed: AtomicUsize,
 }
 
 impl LeNet {
@@ -25,14 +29,18 @@ impl LeNet {
             conv2: Conv2d::new(20, 50, 5),
             fc1: Linear::new(800, 128),
             fc2: Linear::new(128, 10),
+            recomputed: AtomicUsize::new(0),
         }
     }
 
     /// Images `[N, 1, 28, 28]` to logits `[N, 10]`.
     #[track_caller]
     pub fn forward(&self, images: &Tensor) -> Tensor {
-        let x = self.conv1.forward(images).relu().avg_pool2d(2);
-        let x = self.conv2.forward(&x).relu().avg_pool2d(2);
+        let mut x = images.clone();
+        for (i, conv) in [&self.conv1, &self.conv2].into_iter().enumerate() {
+            let through = || conv.forward(&x).relu().avg_pool2d(2);
+            x = if i < self.recomputed.load(Ordering::Relaxed) { checkpoint(through) } else { through() };
+        }
         self.fc2.forward(&self.fc1.forward(&x.flatten(1)).relu())
     }
 }
@@ -68,14 +76,31 @@ macro_rules! models {
                 }
             }
 
-            impl Layer for $model {
-                #[track_caller]
-                fn forward(&self, x: &Tensor) -> Tensor {
-                    $model::forward(self, x)
-                }
-            }
         )*
     };
 }
 
 models!(LeNet Mlp);
+
+impl Layer for LeNet {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        LeNet::forward(self, x)
+    }
+
+    /// The two convolutions with what follows them.
+    fn recomputable(&self) -> usize {
+        2
+    }
+
+    fn set_recompute(&self, parts: usize) {
+        self.recomputed.store(parts, Ordering::Relaxed);
+    }
+}
+
+impl Layer for Mlp {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Tensor {
+        Mlp::forward(self, x)
+    }
+}
