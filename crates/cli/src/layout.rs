@@ -32,7 +32,7 @@ pub struct LayoutArgs {
     #[arg(long, value_name = "NAME=AXIS:PLACEMENT")]
     pub place: Vec<Rule>,
     /// Blocks whose activations are not kept but computed again for their gradients: a number, all or none; the result does
-    /// not depend on it (gpt, llama) [default: none]
+    /// not depend on it (gpt, llama; of lenet convolutions) [default: none]
     #[arg(long, value_name = "BLOCKS", value_parser = recompute)]
     pub recompute: Option<usize>,
 }

@@ -324,7 +324,7 @@ pub fn without_effect(given: &TrainArgs, settings: &Settings) -> Vec<String> {
     let of_model: Vec<&str> = match settings.language {
         Some(_) => given.augment.map(|_| "augment").into_iter().collect(),
         None => {
-            let recompute = given.layout.recompute.map(|_| "recompute");
+            let recompute = given.layout.recompute.filter(|_| settings.model == ModelName::Mlp).map(|_| "recompute");
             given.language.given().chain(recompute).collect()
         }
     };

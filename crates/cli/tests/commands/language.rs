@@ -128,6 +128,16 @@ fn mistakes_are_named() {
     assert!(ran.stderr.contains("--augment has no effect with the model gpt"), "{}", ran.stderr);
 }
 
+/// What a step is said to take of a device.
+fn planned_bytes(said: &str) -> f64 {
+    let size = said.split_once("a step takes ").and_then(|(_, rest)| rest.split_once(" of a device"));
+    match size.and_then(|(size, _)| size.split_once(' ')) {
+        Some((size, "KiB")) => size.parse::<f64>().unwrap() * 1024.0,
+        Some((size, "MiB")) => size.parse::<f64>().unwrap() * 1024.0 * 1024.0,
+        _ => panic!("{said}"),
+    }
+}
+
 #[test]
 fn blocks_that_are_computed_again_change_no_bit_and_a_memory_limit_chooses_them() {
     let place = with_text();
@@ -142,6 +152,21 @@ fn blocks_that_are_computed_again_change_no_bit_and_a_memory_limit_chooses_them(
             assert!(place.read(&format!("kept/{file}")) == place.read(&format!("{other}/{file}")), "{other}/{file}");
         }
     }
+    // A step in f16 is two programs.
+    let half = format!("{run} --precision f16 --initial-loss-scale 64");
+    place.ok(&format!("{half} --save half"));
+    let planned = place.ok(&format!("{half} --memory-limit 1GiB")).stdout;
+    let bytes = planned_bytes(&planned);
+    let ran = place.ok(&format!("{half} --save half-limit --memory-limit {}KiB", (0.9 * bytes / 1024.0) as usize));
+    assert!(ran.stdout.contains(" of 3 blocks are computed again for their gradients ("), "{}", ran.stdout);
+    assert!(place.read("half/model.safetensors") == place.read("half-limit/model.safetensors"));
+    // LeNet computes convolutions again.
+    let images = "train lenet --steps 1 --batch 512";
+    let bytes = planned_bytes(&place.ok(&format!("{images} --save images --memory-limit 1GiB")).stdout);
+    let limit = (0.9 * bytes / 1024.0) as usize;
+    let ran = place.ok(&format!("{images} --save images-limit --memory-limit {limit}KiB"));
+    assert!(ran.stdout.contains(": 1 of 2 blocks are computed again for their gradients ("), "{}", ran.stdout);
+    assert!(place.read("images/model.safetensors") == place.read("images-limit/model.safetensors"));
     let refused = place.run(&format!("{run} --memory-limit 100KiB"));
     let line = refused.stderr.lines().last().unwrap();
     assert_eq!(refused.code, Some(2));
