@@ -6,8 +6,8 @@ use crate::op::Op;
 use crate::ops::{BySamples, Chain, ChainInput, Link, Part};
 use crate::program::Target;
 use crate::shape::Type;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
-use std::collections::{HashMap, HashSet};
 
 /// Kernels of a chain, at most: so that long graphs of short kernels are looked through in time.
 const MOST: usize = 8;
@@ -46,7 +46,7 @@ fn copy(rewrite: &mut Rewrite, id: NodeId) {
 /// Who needs each value.
 struct Uses {
     readers: Vec<Vec<NodeId>>,
-    wanted: HashSet<NodeId>,
+    wanted: FxHashSet<NodeId>,
 }
 
 impl Uses {
@@ -70,10 +70,10 @@ struct Draft<'a> {
     /// The inputs, and whether they are cut.
     inputs: Vec<(NodeId, bool)>,
     /// The members, which are their first results, and the parts that are others.
-    registers: HashMap<NodeId, Register>,
+    registers: FxHashMap<NodeId, Register>,
     links: Vec<Link>,
     /// Nodes between the members that depend on them.
-    after: HashSet<NodeId>,
+    after: FxHashSet<NodeId>,
 }
 
 /// A result of a member.
@@ -101,9 +101,9 @@ impl<'a> Draft<'a> {
             samples: 0,
             members: Vec::new(),
             inputs: Vec::new(),
-            registers: HashMap::new(),
+            registers: FxHashMap::default(),
             links: Vec::new(),
-            after: HashSet::new(),
+            after: FxHashSet::default(),
         };
         draft.join(uses, head)?;
         let mut best = None;

@@ -5,7 +5,8 @@ use crate::graph::{Graph, Node, NodeId, Operands};
 use crate::op::Op;
 use crate::ops::{Attention, AttentionInput, AttentionResult, Part};
 use crate::shape::Type;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Results of one forward or backward pass of attention.
 struct Group<'a> {
@@ -59,8 +60,8 @@ pub fn join(graph: &Graph) -> Graph {
 }
 
 /// The groups, by their first members.
-fn groups(graph: &Graph) -> HashMap<NodeId, Group<'_>> {
-    let mut groups: HashMap<NodeId, Group> = HashMap::new();
+fn groups(graph: &Graph) -> FxHashMap<NodeId, Group<'_>> {
+    let mut groups: FxHashMap<NodeId, Group> = FxHashMap::default();
     let mut order: Vec<NodeId> = Vec::new();
     for id in graph.ids() {
         let node = graph.node(id);

@@ -5,8 +5,8 @@ use crate::op::Op;
 use crate::ops::Reshape;
 use crate::program::{Destination, Donation, Location, Memory, OutputPlace, Program, Step, Target, View};
 use crate::shape::{Layout, Type};
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
-use std::collections::{HashMap, HashSet};
 
 /// Buffers begin at multiples of this many bytes, a cache line.
 pub const ALIGNMENT: usize = 64;
@@ -41,10 +41,10 @@ struct Lowering<'a> {
     storages: Vec<Storage>,
     steps: Vec<Draft>,
     /// All results of the nodes that have several.
-    parts: HashMap<NodeId, SmallVec<[Place; 1]>>,
-    copies: HashMap<NodeId, Place>,
+    parts: FxHashMap<NodeId, SmallVec<[Place; 1]>>,
+    copies: FxHashMap<NodeId, Place>,
     /// Dense copies of outputs that are views.
-    outputs: HashMap<NodeId, Place>,
+    outputs: FxHashMap<NodeId, Place>,
 }
 
 /// Lowers a graph. Outputs are dense and have memory of their own; an output that an elementwise kernel computes
@@ -56,12 +56,12 @@ pub fn place(graph: &Graph, donation: &Donation, target: &dyn Target) -> Program
         places: vec![None; graph.nodes.len()],
         storages: Vec::new(),
         steps: Vec::new(),
-        parts: HashMap::new(),
-        copies: HashMap::new(),
-        outputs: HashMap::new(),
+        parts: FxHashMap::default(),
+        copies: FxHashMap::default(),
+        outputs: FxHashMap::default(),
     };
     let mut inputs = Vec::new();
-    let wanted: HashSet<NodeId> = graph.outputs.iter().copied().collect();
+    let wanted: FxHashSet<NodeId> = graph.outputs.iter().copied().collect();
     for id in graph.ids() {
         lowering.lower(id, &mut inputs);
         // Whoever waits for the output has it as soon as possible.
@@ -224,7 +224,7 @@ impl Lowering<'_> {
 
     /// For every output the donated input whose memory it takes over.
     fn donate(&self, donation: &Donation) -> Vec<Option<usize>> {
-        let mut written = HashMap::new();
+        let mut written = FxHashMap::default();
         for (number, draft) in self.steps.iter().enumerate() {
             for (k, &storage) in draft.outputs.iter().enumerate() {
                 if let Some(Location::Output(output)) = self.storages[storage].location {

@@ -4,7 +4,7 @@
 use crate::graph::{Graph, Node, NodeId, Operands};
 use crate::op::Op;
 use crate::ops::Barrier;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Which nodes of a graph are computed again for their gradients.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,7 @@ pub(super) struct Recompute<'a> {
     members: Vec<Vec<NodeId>>,
     /// For each segment that has been computed again, the gradient that came first, and what stands for the values inside and
     /// those that it reads from outside.
-    again: Vec<Option<(NodeId, HashMap<NodeId, NodeId>)>>,
+    again: Vec<Option<(NodeId, FxHashMap<NodeId, NodeId>)>>,
 }
 
 impl<'a> Recompute<'a> {
@@ -65,7 +65,7 @@ impl<'a> Recompute<'a> {
         if let Some(around) = self.checkpoints.parents[segment] {
             self.enter(graph, around, gradient);
         }
-        self.again[segment] = Some((gradient, HashMap::new()));
+        self.again[segment] = Some((gradient, FxHashMap::default()));
         for id in std::mem::take(&mut self.members[segment]) {
             let Node { op, inputs, ty } = graph.node(id).clone();
             if matches!(op, Op::Input(_)) {
@@ -87,7 +87,7 @@ impl<'a> Recompute<'a> {
         }
     }
 
-    fn known(&mut self, segment: usize) -> &mut HashMap<NodeId, NodeId> {
+    fn known(&mut self, segment: usize) -> &mut FxHashMap<NodeId, NodeId> {
         &mut self.again[segment].as_mut().expect("the segment is computed again").1
     }
 

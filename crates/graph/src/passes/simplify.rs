@@ -7,7 +7,8 @@ use super::rewrite::{Rewrite, live};
 use crate::graph::{Graph, Node, NodeId};
 use crate::op::Op;
 use crate::ops::{BinaryOp, Element, Permute, Reshape};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 
 /// Dead code elimination, common subexpressions, and joining of consecutive reshapes and permutations.
 pub fn simplify(graph: &Graph) -> Graph {
@@ -19,19 +20,18 @@ pub fn simplify(graph: &Graph) -> Graph {
 fn pass(graph: &Graph) -> Graph {
     let live = live(graph);
     let mut rewrite = Rewrite::new(graph);
-    let mut seen: HashMap<Node, NodeId> = HashMap::new();
+    let mut seen: FxHashMap<Node, NodeId> = FxHashMap::default();
     for id in graph.ids().filter(|id| live[id.index()]) {
         let mut node = rewrite.moved(id);
         join_views(&rewrite.new, &mut node);
         let new = match trivial(&rewrite.new, &node) {
             Some(same) => same,
             None if matches!(node.op, Op::Input(_)) => rewrite.push(node),
-            None => match seen.get(&node) {
-                Some(&same) => same,
-                None => {
-                    let new = rewrite.push(node.clone());
-                    seen.insert(node, new);
-                    new
+            None => match seen.entry(node) {
+                Occupied(same) => *same.get(),
+                Vacant(new) => {
+                    let node = new.key().clone();
+                    *new.insert(rewrite.push(node))
                 }
             },
         };

@@ -12,7 +12,8 @@ use super::cut::Network;
 use super::regions::{Region, Regions};
 use crate::graph::{Graph, NodeId};
 use crate::op::Op;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of a value that is worth asking for: smaller ones stay in the first-level cache.
 const LEAST: usize = 32 << 10;
@@ -49,9 +50,9 @@ struct Choice<'a> {
     /// For each region what it reads from memory.
     read: Vec<BTreeSet<NodeId>>,
     /// For each value the regions that read it.
-    readers: HashMap<NodeId, BTreeSet<usize>>,
+    readers: FxHashMap<NodeId, BTreeSet<usize>>,
     /// And those that read it or could compute something from it.
-    possible: HashMap<NodeId, usize>,
+    possible: FxHashMap<NodeId, usize>,
     /// What each region computes again.
     again: Vec<BTreeSet<NodeId>>,
 }
@@ -61,7 +62,8 @@ impl<'a> Choice<'a> {
     fn new(regions: &'a Regions<'a>, barred: &'a [bool]) -> Self {
         let count = regions.all().len();
         let (read, again) = (vec![BTreeSet::new(); count], vec![BTreeSet::new(); count]);
-        let mut choice = Choice { regions, barred, read, readers: HashMap::new(), possible: HashMap::new(), again };
+        let mut choice =
+            Choice { regions, barred, read, readers: FxHashMap::default(), possible: FxHashMap::default(), again };
         for number in 0..count {
             let kept = choice.own_reads(number).into_iter().filter(|&id| !choice.may_compute(number, id));
             choice.set_read(number, kept.collect());

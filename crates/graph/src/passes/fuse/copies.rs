@@ -3,15 +3,17 @@
 use super::regions::Regions;
 use crate::graph::{Graph, Node, NodeId, Operands};
 use crate::passes::rewrite::Rewrite;
-use std::collections::{BTreeSet, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 
 /// The graph in which every region computes these values itself, and for each of its nodes the number of its region.
 pub(super) fn copied(regions: &Regions, again: &[BTreeSet<NodeId>]) -> (Graph, Vec<Option<usize>>) {
-    let mut regions_of: HashMap<NodeId, Vec<usize>> = HashMap::new();
+    let mut regions_of: FxHashMap<NodeId, Vec<usize>> = FxHashMap::default();
     for (number, ids) in again.iter().enumerate() {
         ids.iter().for_each(|&id| regions_of.entry(id).or_default().push(number));
     }
-    let mut copies = Copies { regions, rewrite: Rewrite::new(regions.graph), of: Vec::new(), made: HashMap::new() };
+    let mut copies =
+        Copies { regions, rewrite: Rewrite::new(regions.graph), of: Vec::new(), made: FxHashMap::default() };
     for id in regions.graph.ids() {
         let new = copies.push(id, regions.number(id));
         copies.rewrite.set(id, new);
@@ -30,7 +32,7 @@ struct Copies<'a> {
     /// For each new node the number of its region.
     of: Vec<Option<usize>>,
     /// What a region computes for itself.
-    made: HashMap<(usize, NodeId), NodeId>,
+    made: FxHashMap<(usize, NodeId), NodeId>,
 }
 
 impl Copies<'_> {

@@ -15,7 +15,7 @@ use crate::ops::{Code, Fused, Instr, Part, Source};
 use crate::shape::Type;
 use again::compute_again;
 use regions::{Region, Regions};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Turns every elementwise operation, and what combines the elements of a row before or after it, into (part of) a
 /// [`Fused`] region.
@@ -106,9 +106,9 @@ struct Builder<'a> {
     region: &'a Region,
     inputs: usize,
     code: Vec<Instr>,
-    registers: HashMap<NodeId, u16>,
-    constants: HashMap<(Scalar, DType), u16>,
-    spread: HashMap<u16, u16>,
+    registers: FxHashMap<NodeId, u16>,
+    constants: FxHashMap<(Scalar, DType), u16>,
+    spread: FxHashMap<u16, u16>,
 }
 
 impl Builder<'_> {
@@ -172,8 +172,8 @@ fn push_region(regions: &Regions, rewrite: &mut Rewrite, region: &Region, inputs
         inputs: inputs.len(),
         code: Vec::new(),
         registers: inputs.iter().enumerate().map(|(i, &x)| (x, i as u16)).collect(),
-        constants: HashMap::new(),
-        spread: HashMap::new(),
+        constants: FxHashMap::default(),
+        spread: FxHashMap::default(),
     };
     region.members.iter().for_each(|&id| builder.member(id));
     let results = regions.results(region);

@@ -1,7 +1,7 @@
 //! Copies between devices, and sets of them.
 
 use crate::graph::NodeId;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
 /// A set of copies, interned.
@@ -28,15 +28,15 @@ pub(super) struct Copies {
     /// What is copied where, and the value of the copy.
     pub list: Vec<Copy>,
     /// By root, device and version.
-    pub known: HashMap<(NodeId, u32, u32), usize>,
+    pub known: FxHashMap<(NodeId, u32, u32), usize>,
     /// The member of sets that stands for each copy: one for all of a bundle.
     pub members: Vec<usize>,
-    bundles: HashMap<(u32, Bundle), usize>,
+    bundles: FxHashMap<(u32, Bundle), usize>,
     count: usize,
     /// A bit for each copy, up to the last one that is in the set.
     sets: Vec<Rc<[u64]>>,
-    set_ids: HashMap<Rc<[u64]>, SetId>,
-    unions: HashMap<(SetId, SetId), SetId>,
+    set_ids: FxHashMap<Rc<[u64]>, SetId>,
+    unions: FxHashMap<(SetId, SetId), SetId>,
 }
 
 impl Copies {

@@ -8,7 +8,7 @@ use crate::op::Op;
 use crate::ops::Input;
 use crate::program::Donation;
 use crate::shape::{Layout, Type};
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Where the value of a node comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,21 +34,21 @@ pub(super) struct Division<'a> {
     sets: Vec<SetId>,
     pub(super) copies: Copies,
     /// The bundle that the copy of a root to a device belongs to.
-    bundles: HashMap<(NodeId, u32), u32>,
+    bundles: FxHashMap<(NodeId, u32), u32>,
     /// The roots that are copied again for later users, and where to.
-    fleeting: HashSet<(NodeId, u32)>,
+    fleeting: FxHashSet<(NodeId, u32)>,
     /// Whether a node is put together from nothing but such copies and inputs, and is nowhere else needed: it is put
     /// together again by whoever reads it.
     is_assembled: Vec<bool>,
     window: Window,
     pub(super) groups: Vec<Group>,
-    by_key: HashMap<(u32, SetId, usize), usize>,
+    by_key: FxHashMap<(u32, SetId, usize), usize>,
     /// The group of each node that is computed on a device.
     group_of: Vec<usize>,
     /// The value of each root that leaves its group, and of each copy.
     values: usize,
-    pub(super) produced: HashMap<NodeId, usize>,
-    leaves: HashMap<NodeId, usize>,
+    pub(super) produced: FxHashMap<NodeId, usize>,
+    leaves: FxHashMap<NodeId, usize>,
 }
 
 /// A piece in the making.
@@ -59,7 +59,7 @@ pub(super) struct Group {
     pub(super) phase: usize,
     pub(super) graph: Graph,
     /// Where nodes of the whole graph are in the piece's.
-    local: HashMap<NodeId, NodeId>,
+    local: FxHashMap<NodeId, NodeId>,
     pub(super) inputs: Vec<usize>,
     /// Nodes of the whole graph whose values leave the piece.
     pub(super) outputs: Vec<NodeId>,
@@ -71,9 +71,9 @@ impl<'a> Division<'a> {
     pub(super) fn new(graph: &'a Graph, devices: &[Option<u32>], phases: &'a [usize], home: u32) -> Self {
         let mut roots: Vec<NodeId> = graph.ids().collect();
         let mut sites = Vec::with_capacity(graph.nodes.len());
-        let mut leaves = HashMap::new();
-        let mut bundles = HashMap::new();
-        let mut fleeting = HashSet::new();
+        let mut leaves = FxHashMap::default();
+        let mut bundles = FxHashMap::default();
+        let mut fleeting = FxHashSet::default();
         for id in graph.ids() {
             let node = graph.node(id);
             let site = match (&node.op, devices[id.index()]) {
@@ -108,10 +108,10 @@ impl<'a> Division<'a> {
             is_assembled: vec![false; graph.nodes.len()],
             window: Window::default(),
             groups: Vec::new(),
-            by_key: HashMap::new(),
+            by_key: FxHashMap::default(),
             group_of: vec![usize::MAX; graph.nodes.len()],
             values: leaves.len(),
-            produced: HashMap::new(),
+            produced: FxHashMap::default(),
             leaves,
         }
     }
@@ -206,7 +206,7 @@ impl<'a> Division<'a> {
             }
             let mut copies = Vec::new();
             let mut stack: Vec<NodeId> = self.graph.node(id).inputs.to_vec();
-            let mut seen = HashSet::new();
+            let mut seen = FxHashSet::default();
             while let Some(x) = stack.pop() {
                 let x = self.root(x);
                 if !seen.insert(x) {
@@ -290,7 +290,7 @@ impl<'a> Division<'a> {
     fn set_of(&mut self, id: NodeId, device: u32) -> SetId {
         let mut set = 0;
         let mut stack: Vec<NodeId> = self.graph.node(id).inputs.to_vec();
-        let mut seen = HashSet::new();
+        let mut seen = FxHashSet::default();
         while let Some(x) = stack.pop() {
             let x = self.root(x);
             let own = match self.site(x) {
@@ -485,7 +485,7 @@ impl<'a> Division<'a> {
 
     fn finish(mut self, donation: &Donation, outputs: Vec<usize>) -> Partition {
         let order = self.order();
-        let position: HashMap<usize, usize> = order.iter().enumerate().map(|(at, &group)| (group, at)).collect();
+        let position: FxHashMap<usize, usize> = order.iter().enumerate().map(|(at, &group)| (group, at)).collect();
         // Which piece reads a value last, by position.
         let mut last = vec![None; self.values];
         for &group in &order {

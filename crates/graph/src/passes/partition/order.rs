@@ -5,7 +5,7 @@ use super::copies::Copy;
 use super::division::Division;
 use crate::graph::Node;
 use crate::op::Op;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 impl Division<'_> {
     /// The groups, those that the end waits longest for first (the upward rank of list scheduling: Topcuoglu, Hariri and
@@ -17,7 +17,7 @@ impl Division<'_> {
             (self.copies.size(self.groups[g].set), self.groups[g].phase, self.groups[g].first)
         });
         // The groups that must have ended for a value to be there, with the cost of the way from there.
-        let mut needed: HashMap<usize, Vec<(usize, u64)>> = HashMap::new();
+        let mut needed: FxHashMap<usize, Vec<(usize, u64)>> = FxHashMap::default();
         for &g in &by_size {
             for x in &self.groups[g].outputs {
                 needed.insert(self.produced[x], vec![(g, 0)]);
@@ -29,7 +29,7 @@ impl Division<'_> {
             let after = after.filter(|&group| !self.groups[group].outputs.is_empty()).map(|group| (group, way));
             needed.insert(result, made.into_iter().chain(after).collect());
         }
-        let mut rank: HashMap<usize, u64> = HashMap::new();
+        let mut rank: FxHashMap<usize, u64> = FxHashMap::default();
         for &g in by_size.iter().rev() {
             let own = rank.get(&g).copied().unwrap_or(0) + self.groups[g].cost + 1;
             rank.insert(g, own);
@@ -50,7 +50,7 @@ impl Division<'_> {
     /// Moves what ends the graph, and takes little work (gradients that are merged, parameters that are updated), to where
     /// all that it needs has been handed over: it needs memory until then, and gives some back.
     fn ends_early(&self, order: Vec<usize>, needed: impl Fn(usize) -> Vec<usize>) -> Vec<usize> {
-        let mut is_end: HashMap<usize, bool> = HashMap::new();
+        let mut is_end: FxHashMap<usize, bool> = FxHashMap::default();
         for &g in order.iter().rev() {
             let ends =
                 is_end.get(&g).copied().unwrap_or(true) && !self.groups[g].graph.nodes.iter().any(is_contraction);
@@ -60,7 +60,7 @@ impl Division<'_> {
             }
         }
         // After which of the others a group comes, and how many ends that need each other lie between.
-        let mut place: HashMap<usize, (usize, usize)> = HashMap::new();
+        let mut place: FxHashMap<usize, (usize, usize)> = FxHashMap::default();
         for (at, &g) in order.iter().enumerate() {
             let latest = needed(g).iter().map(|before| place[before]).max();
             let own = match latest {

@@ -8,7 +8,8 @@
 //! layer, at the start of the backward pass) is not copied twice.
 
 use crate::graph::NodeId;
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::VecDeque;
 
 /// Models whose parameters are smaller than this keep them: there is nothing to be gained.
 const LITTLE: usize = 256 << 10;
@@ -25,11 +26,11 @@ pub(super) struct Use {
 #[derive(Default)]
 pub(super) struct Window {
     /// The version of a copy that a user reads.
-    versions: HashMap<(NodeId, NodeId), u32>,
+    versions: FxHashMap<(NodeId, NodeId), u32>,
     /// Users of any copy.
-    users: std::collections::HashSet<NodeId>,
+    users: FxHashSet<NodeId>,
     /// The user whose piece must have ended before a version of a copy to a device begins.
-    after: HashMap<(NodeId, u32, u32), NodeId>,
+    after: FxHashMap<(NodeId, u32, u32), NodeId>,
 }
 
 /// A copy that is there.
@@ -58,7 +59,7 @@ impl Window {
     fn fill(&mut self, device: u32, uses: &[&Use], room: usize) {
         // Those that were used longest ago come first.
         let mut there: VecDeque<There> = VecDeque::new();
-        let mut made: HashMap<NodeId, u32> = HashMap::new();
+        let mut made: FxHashMap<NodeId, u32> = FxHashMap::default();
         let (mut bytes, mut freed) = (0, None);
         for Use { user, copies, .. } in uses {
             self.users.insert(*user);

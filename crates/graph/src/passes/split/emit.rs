@@ -14,8 +14,9 @@ use crate::passes::work::takes_little;
 use crate::region::Region;
 use crate::rule::{Factor, Kind};
 use crate::shape::Type;
+use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
-use std::collections::HashMap;
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -82,15 +83,15 @@ pub(super) struct Emitter<'a> {
     /// The value of each old node so far.
     pub held: Vec<Held<'a>>,
     /// Values of old nodes that a device has, merged.
-    pub there: HashMap<(NodeId, u32), Vec<There>>,
+    pub there: FxHashMap<(NodeId, u32), Vec<There>>,
     /// How old nodes are needed by their users.
-    pub needs: HashMap<NodeId, Vec<Placements>>,
+    pub needs: FxHashMap<NodeId, Vec<Placements>>,
     /// The bundle that copies belong to.
     pub bundle: u32,
     /// Whether copies are those of an input, and may be made again for later users.
     pub is_fleeting: bool,
-    pub converted: HashMap<(NodeId, Placements), Rc<Spread<'a>>>,
-    pub known: HashMap<(Node, Option<u32>), NodeId>,
+    pub converted: FxHashMap<(NodeId, Placements), Rc<Spread<'a>>>,
+    pub known: FxHashMap<(Node, Option<u32>), NodeId>,
     pub exchanges: Vec<Exchange>,
     /// Bytes that have moved between devices.
     pub moved: usize,
@@ -99,8 +100,8 @@ pub(super) struct Emitter<'a> {
 }
 
 /// How users need each node.
-fn needs(graph: &Graph, choices: &[Option<Choice>]) -> HashMap<NodeId, Vec<Placements>> {
-    let mut needs: HashMap<NodeId, Vec<Placements>> = HashMap::new();
+fn needs(graph: &Graph, choices: &[Option<Choice>]) -> FxHashMap<NodeId, Vec<Placements>> {
+    let mut needs: FxHashMap<NodeId, Vec<Placements>> = FxHashMap::default();
     for (node, choice) in graph.nodes.iter().zip(choices) {
         for (x, lies) in read(node).iter().zip(choice.iter().flat_map(|choice| &choice.operands)) {
             let known = needs.entry(*x).or_default();
@@ -141,12 +142,12 @@ impl<'a> Emitter<'a> {
             ends: Vec::new(),
             buckets: Vec::new(),
             held: Vec::with_capacity(graph.nodes.len()),
-            there: HashMap::new(),
+            there: FxHashMap::default(),
             needs: needs(graph, choices),
             bundle: 1,
             is_fleeting: false,
-            converted: HashMap::new(),
-            known: HashMap::new(),
+            converted: FxHashMap::default(),
+            known: FxHashMap::default(),
             exchanges: Vec::new(),
             moved: 0,
             user: None,
@@ -263,12 +264,14 @@ impl<'a> Emitter<'a> {
         let ty = op.operation().infer(&types).unwrap_or_else(|e| panic!("illegal node of a rank: {e}"));
         drop(types);
         let node = Node { op, inputs: Operands::from_slice(inputs), ty };
-        if let Some(&same) = self.known.get(&(node.clone(), device)) {
-            return same;
+        match self.known.entry((node, device)) {
+            Occupied(same) => *same.get(),
+            Vacant(new) => {
+                let node = new.key().0.clone();
+                new.insert(NodeId(self.new.nodes.len() as u32));
+                self.push(node, device)
+            }
         }
-        let id = self.push(node.clone(), device);
-        self.known.insert((node, device), id);
-        id
     }
 
     fn push(&mut self, node: Node, device: Option<u32>) -> NodeId {
