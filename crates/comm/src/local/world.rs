@@ -7,7 +7,7 @@ use crate::posted::Posted;
 use crate::rendezvous::{Rendezvous, message};
 use crate::sync::{spawn_named, thread};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Runs a body on each of `world_size` ranks, which are threads, and gives what they return, in the order of the ranks.
@@ -60,26 +60,37 @@ impl World {
     /// # Errors
     /// As [`spawn`].
     pub fn spawn<T: Send>(self, body: impl Fn(Group) -> T + Sync) -> Result<Vec<T>, CommError> {
+        let results: Vec<Mutex<Option<T>>> = (0..self.size).map(|_| Mutex::new(None)).collect();
+        self.run(&|rank, group| {
+            let result = body(group);
+            *results[rank].lock().expect("nothing panics meanwhile") = Some(result);
+        })?;
+        let result = |slot: Mutex<Option<T>>| slot.into_inner().ok().flatten().expect("every rank has come to its end");
+        Ok(results.into_iter().map(result).collect())
+    }
+
+    /// The part of [`spawn`](Self::spawn) that is the same for all bodies, and so is compiled once.
+    fn run(self, body: &(dyn Fn(usize, Group) + Sync)) -> Result<(), CommError> {
         let rendezvous = Arc::new(Rendezvous::<Posted>::new(self.size, self.deadline, spins(self.size)));
         let ranks: Arc<[usize]> = (0..self.size).collect();
-        let results: Vec<Option<T>> = thread::scope(|scope| {
+        let is_complete = thread::scope(|scope| {
             let start = |rank: usize| {
-                let (rendezvous, ranks, body) = (rendezvous.clone(), ranks.clone(), &body);
+                let (rendezvous, ranks) = (rendezvous.clone(), ranks.clone());
                 let jitter = self.jitter.map(|seed| Jitter::new(seed, rank));
                 spawn_named(scope, format!("rank {rank}"), move || {
                     let group = Group::of_world(rendezvous.clone(), ranks, rank, jitter);
                     let worker = group.worker();
-                    let outcome = catch_unwind(AssertUnwindSafe(|| body(group)));
+                    let outcome = catch_unwind(AssertUnwindSafe(|| body(rank, group)));
                     rendezvous.end(rank, outcome.as_ref().err().map(|panic| message(&**panic)));
                     worker.join();
-                    outcome.ok()
+                    outcome.is_ok()
                 })
             };
             let threads: Vec<_> = (0..self.size).map(start).collect();
-            threads.into_iter().map(|thread| thread.join().expect("panics of the body are caught")).collect()
+            // Threads that are not waited for here end with the scope.
+            threads.into_iter().all(|thread| thread.join().expect("panics of the body are caught"))
         });
-        let complete: Option<Vec<T>> = results.into_iter().collect();
-        complete.ok_or_else(|| rendezvous.failure().expect("a rank that panics fails the world"))
+        if is_complete { Ok(()) } else { Err(rendezvous.failure().expect("a rank that panics fails the world")) }
     }
 }
 
