@@ -18,7 +18,7 @@ use meshwork_graph::program::{Donation, Program, Target};
 use meshwork_graph::{NodeId, Op};
 use meshwork_runtime::{Binding, Device, DeviceId, Value, wait_for_room};
 use smallvec::SmallVec;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -27,7 +27,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 struct Plans {
     known: Cache<Plan>,
     compiled: u64,
-    last: Option<Arc<Plan>>,
 }
 
 fn plans() -> MutexGuard<'static, Option<Plans>> {
@@ -41,12 +40,12 @@ pub fn compile_count() -> u64 {
     plans().as_ref().map_or(0, |p| p.compiled)
 }
 
-/// The plan that was handed over last, for reports.
+/// The plan that this thread has handed over last, for reports.
 pub fn last_plan() -> Option<Arc<Plan>> {
-    plans().as_ref().and_then(|p| p.last.clone())
+    LAST.with_borrow(Clone::clone)
 }
 
-/// The first program of the plan that was handed over last: all of it, where there is one device.
+/// The first program of the plan that this thread has handed over last: all of it, where there is one device.
 pub fn last_program() -> Option<Arc<Program>> {
     last_plan().and_then(|plan| plan.programs().next().cloned())
 }
@@ -72,6 +71,7 @@ pub(crate) fn evaluate(also: Option<&Arc<Node>>) {
 }
 
 thread_local! {
+    static LAST: RefCell<Option<Arc<Plan>>> = const { RefCell::new(None) };
     /// Room for what a run collects, used again and again.
     static ROOM: Cell<Collected> = Cell::default();
 }
@@ -189,7 +189,7 @@ impl Collected {
     /// The plan that computes the kept nodes.
     fn plan(&self, donation: &Donation, sites: &Sites, still: &Still) -> Arc<Plan> {
         let mut guard = plans();
-        let Plans { known, compiled, last } = guard.get_or_insert_default();
+        let Plans { known, compiled } = guard.get_or_insert_default();
         let compile = || {
             let of = self.devices(still);
             let leaves = self.spread_leaves(still);
@@ -208,7 +208,8 @@ impl Collected {
             plan
         };
         let plan = known.find(|words| self.describe(donation, sites, still, words), compile);
-        last.insert(plan).clone()
+        LAST.set(Some(plan.clone()));
+        plan
     }
 
     /// Spells everything that the plan depends on.

@@ -111,3 +111,17 @@ fn equal_gradients_are_held_one_by_one() {
     assert_eq!(product.to_vec::<f32>(), [3.0; 3]);
     assert_eq!(by_b.to_vec::<f32>(), [1.0; 3]);
 }
+
+#[test]
+fn the_last_program_is_that_of_this_thread() {
+    let _turn = turn();
+    Tensor::from_slice(&[1.0f32, 2.0], &[2]).exp().to_vec::<f32>();
+    let program = last_program().expect("a program");
+    let other = std::thread::spawn(|| {
+        assert!(last_program().is_none());
+        Tensor::from_slice(&[3.0f32], &[1]).sqrt().to_vec::<f32>();
+        last_program().expect("a program")
+    });
+    assert!(!std::sync::Arc::ptr_eq(&program, &other.join().unwrap()));
+    assert!(std::sync::Arc::ptr_eq(&program, &last_program().expect("a program")));
+}
