@@ -17,7 +17,7 @@ const BLOCK: usize = 256 << 10;
 /// Bytes of a block, at most: it stays in the second-level cache.
 const LARGEST: usize = 1 << 20;
 /// Rows of a block, at most.
-const ROWS: usize = 64;
+pub const ROWS: usize = 64;
 /// Elements of a row, at least.
 const COLUMNS: usize = 8;
 /// Columns whose lines are asked for together.
@@ -34,38 +34,53 @@ pub struct Turned {
     size: usize,
     /// Rows of a block.
     rows: usize,
+    /// Columns of a block: all, or so many from a multiple of them on.
+    window: usize,
     /// Where the columns of a row lie.
     columns: Vec<isize>,
 }
 
-/// The rows that a room holds.
-pub type Held = Cell<(usize, usize)>;
+/// What a room holds: the first row, the number of rows, and the window of columns.
+pub type Held = Cell<(usize, usize, usize)>;
+
+/// The dimension along which memory is dense, where columns of elements of `size` bytes are apart, and the columns.
+fn columns(walk: &Walk, size: usize) -> Option<(usize, usize)> {
+    let last = walk.sizes.len() - 1;
+    let dense = walk.strides[..last].iter().rposition(|&stride| stride == 1)?;
+    let is_apart = walk.strides[last].unsigned_abs() * size >= LINE;
+    is_apart.then(|| (dense, walk.sizes[dense + 1..].iter().product()))
+}
 
 impl Turned {
-    /// The operand, if it is better read by blocks; elements take `size` bytes where they are, and `held` in a block.
-    pub fn new(walk: &Walk, size: usize, held: usize) -> Option<Self> {
-        let last = walk.sizes.len() - 1;
-        let dense = walk.strides[..last].iter().rposition(|&stride| stride == 1)?;
-        let columns: usize = walk.sizes[dense + 1..].iter().product();
-        let is_apart = walk.strides[last].unsigned_abs() * size >= LINE;
+    /// Columns of an operand that would be read by blocks.
+    pub fn columns(walk: &Walk, size: usize) -> Option<usize> {
+        columns(walk, size).map(|(_, columns)| columns)
+    }
+
+    /// The operand, if it is better read by blocks, of at most `window` columns (a multiple of 16, if not all); elements take
+    /// `size` bytes where they are, and `held` in a block.
+    pub fn new(walk: &Walk, size: usize, held: usize, window: usize) -> Option<Self> {
+        let (dense, columns) = columns(walk, size)?;
+        let window = window.min(columns);
+        debug_assert!(window == columns || window.is_multiple_of(PANEL));
         // Rows that share the lines of a column.
         let line = LINE / size;
-        let rows = (BLOCK / held / columns.max(1) / line * line).clamp(line, ROWS.max(line)).min(walk.sizes[dense]);
-        let pays = is_apart && columns >= COLUMNS && rows >= line / 2 && rows * columns * held <= LARGEST;
+        let rows = (BLOCK / held / window.max(1) / line * line).clamp(line, ROWS.max(line)).min(walk.sizes[dense]);
+        let pays = columns >= COLUMNS && rows >= line / 2 && rows * window * held <= LARGEST;
         let dims = |range: Range<usize>| Walk::over(range.map(|d| (walk.sizes[d], walk.strides[d])));
         pays.then(|| {
-            let inner = dims(dense + 1..last + 1);
+            let inner = dims(dense + 1..walk.sizes.len());
             let mut places = Vec::with_capacity(columns);
             inner.runs(0, columns, |_, first, count, stride| {
                 places.extend((0..count as isize).map(|i| first + i * stride));
             });
-            Turned { outer: dims(0..dense), size: walk.sizes[dense], rows, columns: places }
+            Turned { outer: dims(0..dense), size: walk.sizes[dense], rows, window, columns: places }
         })
     }
 
     /// Elements of the room that [`read`](Self::read) needs.
     pub fn room(&self) -> usize {
-        self.columns.len().next_multiple_of(PANEL) * self.rows + SLACK
+        self.window.next_multiple_of(PANEL) * self.rows + SLACK
     }
 
     /// Copies the elements `start..start + out.len()`, widened, by way of `room`, which holds the rows `held` (none of them at
@@ -85,16 +100,17 @@ impl Turned {
         let (mut row, mut column) = (start / self.columns.len(), start % self.columns.len());
         let mut done = 0;
         while done < out.len() {
+            let (window, within) = (column / self.window, column % self.window);
             let (begin, count) = match held.get() {
-                (begin, count) if (begin..begin + count).contains(&row) => (begin, count),
+                (begin, count, there) if there == window && (begin..begin + count).contains(&row) => (begin, count),
                 _ => {
                     // SAFETY: the caller's promise.
-                    let count = unsafe { self.fill(level, first, row, room) };
-                    held.set((row, count));
+                    let count = unsafe { self.fill(level, first, row, window, room) };
+                    held.set((row, count, window));
                     (row, count)
                 }
             };
-            let (panel, within) = (column / PANEL, column % PANEL);
+            let (panel, within) = (within / PANEL, within % PANEL);
             let here = (PANEL - within).min(self.columns.len() - column).min(out.len() - done);
             // SAFETY: the element is in the block.
             let from = unsafe { room.add((panel * count + row - begin) * PANEL + within) };
@@ -112,11 +128,19 @@ impl Turned {
         }
     }
 
-    /// Brings the block from `row` on into the room and gives the number of its rows: those up to the end of a line.
+    /// Brings a block into the room, a window of columns from `row` on, and gives the number of its rows: those up to the end of
+    /// a line.
     ///
     /// # Safety
     /// As for [`Turned::read`].
-    unsafe fn fill<S: Element>(&self, level: Level, first: *const S, row: usize, room: *mut S::Real) -> usize {
+    unsafe fn fill<S: Element>(
+        &self,
+        level: Level,
+        first: *const S,
+        row: usize,
+        window: usize,
+        room: *mut S::Real,
+    ) -> usize {
         let (outer, row) = (row / self.size, row % self.size);
         let count = ((row / self.rows + 1) * self.rows).min(self.size) - row;
         let terms: SmallVec<[isize; ROWS]> = (0..count as isize).collect();
@@ -126,7 +150,8 @@ impl Turned {
                 columns.iter().for_each(|column| prefetch(data.wrapping_offset(column + line as isize).cast()));
             }
         };
-        let mut groups = self.columns.chunks(GROUP).enumerate().peekable();
+        let columns = &self.columns[window * self.window..self.columns.len().min((window + 1) * self.window)];
+        let mut groups = columns.chunks(GROUP).enumerate().peekable();
         while let Some((group, columns)) = groups.next() {
             groups.peek().iter().for_each(|(_, next)| ahead(next));
             // SAFETY: rows of the operand and panels of the room; a panel's row is a term to the packing.
@@ -162,9 +187,9 @@ mod tests {
         let data: Vec<S> = (0..20_000).map(element).collect();
         for layout in layouts() {
             let walk = Walk::new(&layout);
-            let turned = Turned::new(&walk, size_of::<S>(), size_of::<S::Real>()).expect("rows are apart");
             let first = data[layout.offset..].as_ptr();
-            for level in Level::available() {
+            for (level, window) in Level::available().into_iter().flat_map(|level| [(level, usize::MAX), (level, 32)]) {
+                let turned = Turned::new(&walk, size_of::<S>(), size_of::<S::Real>(), window).expect("rows are apart");
                 let mut room = vec![<S::Real as crate::gemm::Real>::ZERO; turned.room()];
                 let held = Held::default();
                 let (mut start, mut length) = (0, 1);
@@ -201,7 +226,7 @@ mod tests {
     fn what_lies_together_or_takes_too_much_is_not_read_by_blocks() {
         let of = |sizes: &[usize], strides: &[isize]| {
             let walk = Walk::over(sizes.iter().copied().zip(strides.iter().copied()));
-            Turned::new(&walk, 4, 4).is_some()
+            Turned::new(&walk, 4, 4, usize::MAX).is_some()
         };
         assert!(of(&[100, 100], &[1, 100]));
         assert!(of(&[10_000, 10_000], &[1, 10_000]));
@@ -211,5 +236,7 @@ mod tests {
         assert!(!of(&[3, 100], &[1, 300]), "few rows");
         assert!(!of(&[8, 100], &[1, 8]), "columns share lines");
         assert!(!of(&[1000, 100_000], &[1, 1000]), "a block would take too much");
+        let walk = Walk::over([(1000, 1), (100_000, 1000)]);
+        assert!(Turned::new(&walk, 4, 4, 1024).is_some(), "a window of the columns does not");
     }
 }

@@ -16,7 +16,7 @@ pub use ops::{extremum_f32, extremum_f64};
 
 use crate::number::{Number, by_dtype};
 use crate::operand::Shared;
-use crate::turned::{Held, Turned};
+use crate::turned::{self, Held, Turned};
 use crate::walk::{Walk, extent};
 use crate::{Context, Level, Operand, Output, narrow, stream};
 use half::{bf16, f16};
@@ -27,6 +27,7 @@ use place::{Lies, Placement, Written, placement};
 use rows::{GROUP, Rows};
 use smallvec::SmallVec;
 use std::cell::RefCell;
+use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
 
@@ -91,6 +92,8 @@ struct Plan<'a> {
     placement: Arc<Placement>,
     /// Bytes behind the slots.
     behind: usize,
+    /// The length of the rows where tiles are parts of them that are taken below each other: see [`bands`].
+    bands: Option<usize>,
     rows: usize,
     columns: usize,
     /// Rows of a tile.
@@ -148,7 +151,18 @@ pub fn run(op: &Fused, inputs: &[Operand], outputs: &[Output], context: Context)
         return;
     }
     let plan = Plan::new(op, inputs, outputs, context);
-    context.par.ranges(plan.rows.div_ceil(plan.tile_rows), plan.grain, &|tiles| plan.run(tiles));
+    match plan.bands {
+        Some(columns) => {
+            let grain = (plan.grain * plan.tile_rows).div_ceil(columns);
+            context
+                .par
+                .ranges(plan.rows / columns, grain, &|rows| plan.run(|room| plan.bands(room, rows.clone(), columns)));
+        }
+        None => {
+            let count = plan.rows.div_ceil(plan.tile_rows);
+            context.par.ranges(count, plan.grain, &|tiles| plan.run(|room| plan.tiles(room, tiles.clone())));
+        }
+    }
     if let Some(text) = plan.refused.into_inner() {
         resume_unwind(Box::new(Refused(text)));
     }
@@ -189,6 +203,7 @@ impl Source {
 
 impl<'a> Plan<'a> {
     fn new(op: &'a Fused, inputs: &[Operand], outputs: &[Output], context: Context) -> Self {
+        let bands = bands(op, inputs, outputs);
         let mut behind = 0;
         let source = |(operand, of_rows): (&Operand, bool)| {
             // SAFETY: the offset is that of an element.
@@ -196,7 +211,8 @@ impl<'a> Plan<'a> {
             let walk = Walk::new(operand.layout);
             let size = operand.dtype.size();
             let held_size = held(operand.dtype).size();
-            let turned = Turned::new(&walk, size, held_size).filter(|_| size > 1).map(|turned| {
+            let window = if bands.is_some() { TILE } else { usize::MAX };
+            let turned = Turned::new(&walk, size, held_size, window).filter(|_| size > 1).map(|turned| {
                 let at = behind;
                 behind += (turned.room() * held_size).next_multiple_of(size_of::<Line>());
                 (turned, at)
@@ -235,6 +251,7 @@ impl<'a> Plan<'a> {
             sinks,
             placement,
             behind,
+            bands,
             rows,
             columns,
             tile_rows,
@@ -244,13 +261,22 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn run(&self, tiles: std::ops::Range<usize>) {
+    /// Calls `body` with the memory of this thread.
+    fn run(&self, body: impl FnOnce(Room)) {
         let mut arena = ARENA.take();
         let bytes = self.placement.slots * SLOT + self.behind;
         arena.resize(bytes.div_ceil(size_of::<Line>()).max(arena.len()), Line([0; 64]));
         let held: SmallVec<[Held; 8]> = self.sources.iter().map(|_| Held::default()).collect();
         let room = Room { slots: arena.as_mut_ptr().cast(), held: &held };
         self.fill_fixed(room);
+        body(room);
+        if self.sinks.iter().any(|sink| sink.streams) {
+            stream::fence();
+        }
+        ARENA.set(arena);
+    }
+
+    fn tiles(&self, room: Room, tiles: Range<usize>) {
         for tile in tiles {
             let start = tile * self.tile_rows;
             let rows = self.tile_rows.min(self.rows - start);
@@ -259,10 +285,21 @@ impl<'a> Plan<'a> {
                 None => self.tile(room, Span { start, rows, column: 0, columns: self.columns, width: self.columns }),
             }
         }
-        if self.sinks.iter().any(|sink| sink.streams) {
-            stream::fence();
+    }
+
+    /// Rows of so many elements: a tile of each row of a band, then the next tiles of these rows.
+    fn bands(&self, room: Room, rows: Range<usize>, columns: usize) {
+        let mut start = rows.start;
+        while start < rows.end {
+            let end = (start + 1).next_multiple_of(turned::ROWS).min(rows.end);
+            for column in (0..columns).step_by(TILE) {
+                for row in start..end {
+                    let (start, rows) = (row * columns + column, TILE.min(columns - column));
+                    self.tile(room, Span { start, rows, column: 0, columns: 1, width: 1 });
+                }
+            }
+            start = end;
         }
-        ARENA.set(arena);
     }
 
     fn slot(&self, room: Room, slot: usize) -> *mut u8 {
@@ -449,6 +486,20 @@ impl<'a> Plan<'a> {
             }
         }
     }
+}
+
+/// Where inputs of a region of single elements are read by blocks of rows, and rows are longer than a tile: their length. A block
+/// of a part of the columns can have more rows, and memory is quicker where lines are read that follow each other.
+fn bands(op: &Fused, inputs: &[Operand], outputs: &[Output]) -> Option<usize> {
+    if op.space.columns() != 1 {
+        return None;
+    }
+    let columns = |x: &Operand| Turned::columns(&Walk::new(x.layout), x.dtype.size()).filter(|_| x.dtype.size() > 1);
+    let mut found = inputs.iter().filter_map(columns);
+    let columns = found.next()?;
+    // Parts of rows begin with a line.
+    let by_lines = |output: &Output| (columns * output.dtype.size()).is_multiple_of(size_of::<Line>());
+    (columns > TILE && found.all(|other| other == columns) && outputs.iter().all(by_lines)).then_some(columns)
 }
 
 /// A cache line of registers.

@@ -331,6 +331,10 @@ fn check_region<T: Reference>(shape: &[usize], tenth: T, everywhere: bool) {
 fn regions_are_their_operations_one_by_one() {
     check_region::<f32>(&[13, 7, 31], 0.1, true);
     check_region::<f32>(&[37, 1021], 0.1, false);
+    // Rows that are longer than a tile, in parts that begin with lines of the caches and in others.
+    check_region::<f32>(&[67, 1200], 0.1, true);
+    check_region::<f32>(&[67, 1201], 0.1, false);
+    check_region::<bf16>(&[3, 40, 1056], bf16::from_f64(0.1), false);
     check_region::<f64>(&[5, 211], 0.1, false);
     check_region::<f16>(&[3, 5, 101], f16::from_f64(0.1), false);
     check_region::<bf16>(&[3, 5, 101], bf16::from_f64(0.1), true);
@@ -351,6 +355,29 @@ fn large_regions_use_all_threads_and_give_the_same() {
         });
         assert_eq!(bits(&got), bits(&want));
     });
+}
+
+#[test]
+fn a_transposed_operand_goes_past_the_caches_in_parts_of_rows() {
+    let (rows, columns) = (stream::STREAM_BYTES / 4 / 2048 + 3, 2048);
+    let layout = Layout::contiguous(&Shape::new(&[columns, rows])).permute(&[1, 0]);
+    let turned = Case::<f32>::new(1, rows * columns, layout);
+    let dense = Case::<f32>::dense(2, &[rows, columns]);
+    let fused = Fused {
+        space: Space::elements(turned.layout.shape.clone()),
+        inputs: vec![Source { dtype: DType::F32, of_rows: false }; 2],
+        code: vec![instr(Element::Binary(BinaryOp::Add), [0, 1, 0], DType::F32)],
+        outputs: SmallVec::from_slice(&[2]),
+    };
+    let want: Vec<f32> =
+        (0..rows * columns).map(|i| turned.data[i % columns * rows + i / columns] + dense.data[i]).collect();
+    let par = Par::new(3);
+    for level in Level::available() {
+        let got = testing::output::<f32>(&turned.layout.shape, |output| {
+            run(&fused, &[turned.operand(), dense.operand()], &[output], Context { par: &par, level });
+        });
+        assert!(bits(&got) == bits(&want), "{level:?}");
+    }
 }
 
 #[test]
