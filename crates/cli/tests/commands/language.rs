@@ -172,6 +172,8 @@ fn blocks_that_are_computed_again_change_no_bit_and_a_memory_limit_chooses_them(
     assert_eq!(refused.code, Some(2));
     assert!(line.starts_with("error: --memory-limit: a step does not fit into 100.0 KiB: it takes "), "{line}");
     assert!(line.contains(" of 3 blocks computed again; try a smaller batch"), "{line}");
+    let refused = place.run("train mlp --memory-limit 100KiB").stderr;
+    assert!(refused.contains(" at least; try a smaller batch"), "no blocks, and no word of them: {refused}");
     let warned = place.ok("train mlp --steps 1 --recompute all").stderr;
     assert!(warned.contains("warning: --recompute has no effect with the model mlp"), "{warned}");
 }

@@ -19,8 +19,8 @@ pub enum TrainError {
     #[error(transparent)]
     NonFinite(#[from] NonFinite),
     /// No choice of what is computed again makes a step small enough.
-    #[error("a step does not fit into {}: it takes {} at least, with {recompute} of {of} blocks computed again; \
-             try a smaller batch, more devices or microbatches (accumulate)", human_bytes(*limit), human_bytes(*least))]
+    #[error("a step does not fit into {}: it takes {} at least{}; try a smaller batch, more devices or microbatches \
+             (accumulate)", human_bytes(*limit), human_bytes(*least), again(*recompute, *of))]
     Memory {
         /// Bytes that it may take of a device.
         limit: usize,
@@ -34,4 +34,9 @@ pub enum TrainError {
     /// The data does not fit the model, or the trainer; the text says how.
     #[error("{0}")]
     Misfit(String),
+}
+
+/// What of a model is computed again, if it has blocks that can be.
+fn again(recompute: usize, of: usize) -> String {
+    if of > 0 { format!(", with {recompute} of {of} blocks computed again") } else { String::new() }
 }
