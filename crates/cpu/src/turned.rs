@@ -43,12 +43,13 @@ pub struct Turned {
 /// What a room holds: the first row, the number of rows, and the window of columns.
 pub type Held = Cell<(usize, usize, usize)>;
 
-/// The dimension along which memory is dense, where columns of elements of `size` bytes are apart, and the columns.
+/// The dimension along which memory is dense, where columns of elements of `size` bytes are apart, and the columns. Elements of
+/// one byte are not packed, and so not read by blocks.
 fn columns(walk: &Walk, size: usize) -> Option<(usize, usize)> {
     let last = walk.sizes.len() - 1;
     let dense = walk.strides[..last].iter().rposition(|&stride| stride == 1)?;
     let is_apart = walk.strides[last].unsigned_abs() * size >= LINE;
-    is_apart.then(|| (dense, walk.sizes[dense + 1..].iter().product()))
+    (is_apart && size > 1).then(|| (dense, walk.sizes[dense + 1..].iter().product()))
 }
 
 impl Turned {
@@ -234,6 +235,7 @@ mod tests {
         assert!(!of(&[100, 100], &[200, 2]), "no dimension is dense");
         assert!(!of(&[100, 4], &[1, 100]), "few columns");
         assert!(!of(&[3, 100], &[1, 300]), "few rows");
+        assert!(Turned::columns(&Walk::over([(100, 1), (100, 100)]), 1).is_none(), "bytes");
         assert!(!of(&[8, 100], &[1, 8]), "columns share lines");
         assert!(!of(&[1000, 100_000], &[1, 1000]), "a block would take too much");
         let walk = Walk::over([(1000, 1), (100_000, 1000)]);

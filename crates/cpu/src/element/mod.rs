@@ -212,7 +212,7 @@ impl<'a> Plan<'a> {
             let size = operand.dtype.size();
             let held_size = held(operand.dtype).size();
             let window = if bands.is_some() { TILE } else { usize::MAX };
-            let turned = Turned::new(&walk, size, held_size, window).filter(|_| size > 1).map(|turned| {
+            let turned = Turned::new(&walk, size, held_size, window).map(|turned| {
                 let at = behind;
                 behind += (turned.room() * held_size).next_multiple_of(size_of::<Line>());
                 (turned, at)
@@ -494,7 +494,7 @@ fn bands(op: &Fused, inputs: &[Operand], outputs: &[Output]) -> Option<usize> {
     if op.space.columns() != 1 {
         return None;
     }
-    let columns = |x: &Operand| Turned::columns(&Walk::new(x.layout), x.dtype.size()).filter(|_| x.dtype.size() > 1);
+    let columns = |x: &Operand| Turned::columns(&Walk::new(x.layout), x.dtype.size());
     let mut found = inputs.iter().filter_map(columns);
     let columns = found.next()?;
     // Parts of rows begin with a line.

@@ -46,7 +46,7 @@ pub struct Step {
 }
 
 impl Row {
-    /// The row of `windows` windows over `size` elements, if they are evenly apart and enough; `spans` are the windows.
+    /// The row of windows over `size` elements, if they are evenly apart and enough; `spans` are all of them.
     pub fn new(window: &Window, size: usize, spans: &[Span]) -> Option<Self> {
         let (kernel, stride, padding, dilation) = match *window {
             Window::Fixed { kernel, stride, padding, dilation, .. } => (kernel, stride, padding, dilation),
