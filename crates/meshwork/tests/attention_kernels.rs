@@ -1,4 +1,4 @@
-//! What becomes of attention in a program. The last plan is that of the process, so there is one test here.
+//! What becomes of attention in a program.
 
 use meshwork::Tensor;
 use meshwork::tensor::{AttentionOptions, grad_with, last_plan, randn};

@@ -1,4 +1,4 @@
-//! What becomes of casts in a program. The last program is that of the process, so there is one test here.
+//! What becomes of casts in a program.
 
 use meshwork::DType;
 use meshwork::nn::{Linear, Module};

@@ -1,4 +1,4 @@
-//! What moves between devices in mixed precision. The last plan is that of the process, so there is one test here.
+//! What moves between devices in mixed precision.
 
 use meshwork::mesh::Plan;
 use meshwork::nn::{Module, Transformer, TransformerConfig};

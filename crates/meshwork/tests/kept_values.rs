@@ -5,13 +5,6 @@ use meshwork::optim::{AdamW, AdamWOptions, Optimizer};
 use meshwork::tensor::{Precision, autocast, last_program, manual_seed, randn};
 use meshwork::train::{LeNet, loss};
 use meshwork::{Tensor, synchronize};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// The last program is that of the process: one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static PROCESS: Mutex<()> = Mutex::new(());
-    PROCESS.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// When the loss of a step is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,7 +41,6 @@ fn tokens() -> Tensor {
 
 #[test]
 fn a_training_has_the_same_bits_when_its_gradients_compute_nothing_again() {
-    let _only = alone();
     let gpt = TransformerConfig { dropout: 0.2, ..TransformerConfig::gpt2(31, LENGTH, 2, 48, 4) };
     let erf = TransformerConfig { activation: ActivationKind::Gelu, ..gpt };
     let llama = TransformerConfig::llama(31, LENGTH, 2, 48, 4);
@@ -94,7 +86,6 @@ fn of_a_block(config: impl Fn(usize) -> TransformerConfig) -> usize {
 
 #[test]
 fn a_block_keeps_what_its_gradients_cannot_compute() {
-    let _only = alone();
     const WIDTH: usize = 96;
     let values = |wide: usize| wide * 8 * LENGTH * 4;
     // Columns of the norms and of attention, and the gradients that wait for the optimizer.

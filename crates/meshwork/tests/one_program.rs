@@ -4,7 +4,7 @@ use meshwork::prelude::*;
 use meshwork::tensor::{compile_count, last_program};
 use std::sync::Mutex;
 
-/// The counter of programs and the last program belong to the whole process.
+/// The counter of programs belongs to the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[derive(Module)]

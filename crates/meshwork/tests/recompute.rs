@@ -9,7 +9,7 @@ use meshwork::train::{Fit, Length, TrainError, TrainSettings, Trainer, fit_memor
 use meshwork::{Device, Tensor, synchronize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The last program and the devices' memory are those of the process: one test at a time.
+/// The devices' memory is that of the process: one test at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static PROCESS: Mutex<()> = Mutex::new(());
     PROCESS.lock().unwrap_or_else(PoisonError::into_inner)

@@ -5,13 +5,6 @@ use meshwork::optim::{AdamW, AdamWOptions, Optimizer};
 use meshwork::tensor::{last_program, manual_seed, randn};
 use meshwork::train::LeNet;
 use meshwork::{Tensor, sequential};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// The last program is that of the process: one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static PROCESS: Mutex<()> = Mutex::new(());
-    PROCESS.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Everything that four steps leave behind, and the arena of the last one.
 fn train(model: &dyn Layer, x: &Tensor) -> (Vec<Vec<u8>>, usize) {
@@ -46,7 +39,6 @@ fn deep() -> Sequential {
 
 #[test]
 fn segments_of_layers_have_the_same_bits_and_take_less_memory() {
-    let _only = alone();
     let x = randn(&[512, 6]);
     let (expected, kept) = train(&deep(), &x);
     // 49 layers.
@@ -79,7 +71,6 @@ fn layers_with_parts_of_their_own_are_computed_again_by_those() {
 
 #[test]
 fn convolutions_of_lenet_are_computed_again_with_the_same_bits() {
-    let _only = alone();
     let images = randn(&[256, 1, 28, 28]);
     let of = |parts: usize| {
         let model = LeNet::new();

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The last plan is that of the process: one test at a time.
+/// The devices are those of the process: one test at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static RUNNING: Mutex<()> = Mutex::new(());
     let guard = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);

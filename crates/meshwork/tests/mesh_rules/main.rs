@@ -15,10 +15,7 @@ use meshwork::prelude::*;
 use operations::cases::{cases, integer_cases, narrow_cases};
 use operations::cut::Case;
 use placements::{Choices, choices, describe};
-use std::sync::{LazyLock, PoisonError, RwLock};
-
-/// Whoever looks at the plans of the process runs alone.
-static RUNNING: RwLock<()> = RwLock::new(());
+use std::sync::LazyLock;
 
 /// Meshes of one axis of two and of three ranks, and of two axes.
 fn meshes() -> [Mesh; 3] {
@@ -71,7 +68,6 @@ fn check(case: &Case, mesh: &Mesh) -> usize {
 
 /// All cases on one of the meshes.
 fn check_all(mesh: usize) {
-    let _others = RUNNING.read().unwrap_or_else(PoisonError::into_inner);
     let mesh = &meshes()[mesh];
     let count: usize = all().iter().map(|case| check(case, mesh)).sum();
     println!("{count} placements on {mesh}");

@@ -1,12 +1,11 @@
 //! What a rule allows needs no collective.
 
 use crate::operations::cut::Case;
-use crate::{RUNNING, all, meshes, record};
+use crate::{all, meshes, record};
 use meshwork::Tensor;
 use meshwork::graph::{Factor, Kind};
 use meshwork::mesh::{Mesh, Placement};
 use meshwork::tensor::last_plan;
-use std::sync::PoisonError;
 
 /// The placement of a dimension of `extent` elements along a factor of `size` indices, where the factor may be cut.
 fn along(factor: &Factor, size: usize, dim: usize, extent: usize) -> Placement {
@@ -91,8 +90,6 @@ fn nothing_moved(what: &str, case: &Case, mesh: &Mesh, factors: &[&Factor]) {
 
 #[test]
 fn operands_that_lie_as_a_rule_says_do_not_move() {
-    // The last plan is that of the process.
-    let _alone = RUNNING.write().unwrap_or_else(PoisonError::into_inner);
     let count: usize = meshes().iter().map(|mesh| all().iter().map(|case| check(case, mesh)).sum::<usize>()).sum();
     assert!(count > 0);
     println!("{count} ways to split");
