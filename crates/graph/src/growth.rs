@@ -140,10 +140,10 @@ fn device(task: &Task) -> u32 {
 
 impl Plan {
     /// The most bytes that each device has in use at a time on top of those before the first task: what may be there while a
-    /// program runs, and what the program needs. Copies may come at any time, programs in the order of hand-over (a program
-    /// that is ready earlier than one before it overtakes, and may need more). `ending` are the leaves that nobody needs
-    /// afterwards, with their devices and bytes: their memory is taken over, or free after their last use. For one program
-    /// exactly the outputs and arena of its [`Memory`](crate::program::Memory).
+    /// program runs, and what the program needs. A bound where programs begin in the order of hand-over (one that overtakes
+    /// may need more); copies may come at any time. `ending` are the leaves that nobody needs afterwards, with their devices and
+    /// bytes: their memory is taken over, or free after their last use. For one program exactly the outputs and arena of its
+    /// [`Memory`](crate::program::Memory).
     pub fn growth(&self, ending: &HashMap<ValueId, (u32, usize)>) -> BTreeMap<u32, usize> {
         let order = Order::of(self);
         // By device and program: what it needs, and what is there meanwhile.

@@ -30,8 +30,8 @@ pub(crate) trait Dependent: Send + Sync {
     fn release(self: Arc<Self>);
 }
 
-/// Says how each result of a task ended, once it has. Only the queue that a task was submitted to makes events, so
-/// every event completes.
+/// Says how each result of a task ended, once it has. Only the queue that a task was submitted to makes events, and gates, which
+/// end when they are dropped: so every event completes.
 pub struct Event {
     state: Mutex<State>,
     bell: Condvar,

@@ -13,7 +13,8 @@ use std::time::Instant;
 type Work<C> = Box<dyn FnOnce(&mut C, &Event) + Send>;
 
 /// Tasks for one worker, which brings a context `C` (its threads, its memory). A task is ready when everything that it
-/// was submitted after is complete; of the ready ones, the worker takes the one with the lowest number.
+/// was submitted after is complete; of the ready ones, the worker takes the one with the lowest number. A queue in order takes
+/// no task before those with lower numbers have ended.
 pub struct Queue<C> {
     state: Mutex<State<C>>,
     /// Rung when a task is ready or the queue is closed.
@@ -26,12 +27,20 @@ struct State<C> {
     ready: BinaryHeap<Entry<C>>,
     unfinished: BTreeMap<u64, Arc<Event>>,
     closed: bool,
+    in_order: bool,
     asleep: bool,
     /// The lowest number that somebody waits for the end of, and of all before.
     awaited: Option<u64>,
 }
 
 impl<C> State<C> {
+    /// Takes the task that runs next, if one may.
+    fn next(&mut self) -> Option<Arc<Task<C>>> {
+        let first = self.unfinished.first_key_value().map(|(&number, _)| number);
+        let may_run = |entry: &Entry<C>| !self.in_order || Some(entry.0.number) == first;
+        self.ready.peek().is_some_and(may_run).then(|| self.ready.pop().expect("it was there").0)
+    }
+
     /// Whether all tasks with numbers up to this one have ended.
     fn all_ended(&self, number: u64) -> bool {
         self.unfinished.first_key_value().is_none_or(|(&first, _)| first > number)
@@ -93,6 +102,7 @@ impl<C: 'static> Queue<C> {
             ready: BinaryHeap::new(),
             unfinished: BTreeMap::new(),
             closed: false,
+            in_order: false,
             asleep: false,
             awaited: None,
         };
@@ -170,7 +180,7 @@ impl<C: 'static> Queue<C> {
             }
         }
         loop {
-            if let Some(Entry(task)) = state.ready.pop() {
+            if let Some(task) = state.next() {
                 return Some(task);
             }
             if state.closed && state.unfinished.is_empty() {
@@ -182,6 +192,13 @@ impl<C: 'static> Queue<C> {
             state.asleep = false;
             since.into_iter().for_each(waited);
         }
+    }
+
+    /// Whether tasks run in the order of their numbers from now on, instead of overtaking those that are not ready. Whoever
+    /// hands tasks over must number them so that none needs one with a greater number.
+    pub fn set_in_order(&self, in_order: bool) {
+        lock(&self.state).in_order = in_order;
+        self.ready.notify_one();
     }
 
     /// Ends the queue when all its tasks have. No task may be submitted afterwards.

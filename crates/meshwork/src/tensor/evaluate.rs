@@ -16,7 +16,7 @@ use meshwork_graph::passes::plan;
 use meshwork_graph::plan::{Plan, Task, ValueId};
 use meshwork_graph::program::{Donation, Program, Target};
 use meshwork_graph::{NodeId, Op};
-use meshwork_runtime::{Binding, Device, DeviceId, Value, wait_for_room};
+use meshwork_runtime::{Binding, Device, DeviceId, Value, one_at_a_time, wait_for_room};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -64,8 +64,10 @@ pub(crate) fn evaluate(also: Option<&Arc<Node>>) {
         if is_planning() {
             note_plan(&plan, collected.ending(&donation, &still));
         }
+        let held = (!is_planning()).then(|| one_at_a_time(sites.all().map(|(device, _)| device)));
         let values = collected.hand_over(&plan, &sites, &still);
         collected.settle(&plan, values, &mut still);
+        drop(held);
     }
     ROOM.set(collected);
 }
@@ -457,7 +459,7 @@ impl Sites {
         Sites { threads: home.num_threads(), home, others, meshes }
     }
 
-    fn all(&self) -> impl Iterator<Item = (&Device, usize)> {
+    fn all(&self) -> impl Iterator<Item = (&Device, usize)> + Clone {
         std::iter::once((&self.home, self.threads))
             .chain(self.others.iter().map(|(device, threads)| (device, *threads)))
     }

@@ -34,7 +34,8 @@ impl fmt::Display for Fit {
 }
 
 /// The least number of parts that must be computed again for a step to take no more than `limit` bytes of any device. Steps are
-/// planned and not run; `make` gives a training at its beginning, the same each time.
+/// planned and not run; `make` gives a training at its beginning, the same each time. The devices keep the order of hand-over
+/// from then on ([`Device::set_in_order`](crate::Device::set_in_order)), without which plans on meshes are no bound.
 ///
 /// # Errors
 /// [`TrainError::Memory`] where not even computing everything again suffices, and data that cannot be read.
@@ -48,10 +49,12 @@ pub fn fit_memory<M: Layer>(
         let trainer = make()?;
         let of = trainer.model().recomputable();
         trainer.model().set_recompute(recompute);
-        let peak = trainer.planned_memory()?.into_iter().map(|(_, bytes)| bytes).max().unwrap_or(0);
+        let planned = trainer.planned_memory()?;
+        let peak = planned.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
         let peak_without = found.map_or(peak, |fit| fit.peak_without);
         let fit = Fit { recompute, of, peak, peak_without };
         if peak <= limit {
+            planned.iter().for_each(|(device, _)| device.set_in_order(true));
             return Ok(fit);
         }
         found = found.filter(|best| best.peak <= peak).or(Some(fit));

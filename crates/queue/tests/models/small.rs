@@ -1,7 +1,7 @@
 //! Models that are small enough to try all their orders.
 
 use crate::explore::{Cell, Queues, explore, failure, thread};
-use meshwork_queue::Part;
+use meshwork_queue::{Gate, Part};
 
 #[test]
 fn a_chain_over_queues_sees_what_it_needs() {
@@ -251,5 +251,49 @@ fn the_order_is_that_of_numbers() {
         });
         assert_eq!(all.wait(Part::End), Ok(()));
         assert_eq!(queues.close(), [vec![5, 6, 7], vec![]]);
+    });
+}
+
+/// In order, what is ready waits for what is not.
+#[test]
+fn a_queue_in_order_lets_nothing_overtake() {
+    explore(|| {
+        let queues = Queues::start(2);
+        queues[0].set_in_order(true);
+        let other = queues[1].submit(1, 0, [], |_, _| {});
+        queues[0].submit(2, 0, [(&other, Part::End)], |ran, _| ran.push(2));
+        let last = queues[0].submit(3, 0, [], |ran, _| ran.push(3));
+        assert_eq!(last.wait(Part::End), Ok(()));
+        assert_eq!(queues.close(), [vec![2, 3], vec![]]);
+    });
+}
+
+/// What was kept back runs when the order is given up.
+#[test]
+fn a_queue_may_stop_keeping_the_order() {
+    explore(|| {
+        let queues = Queues::start(1);
+        queues[0].set_in_order(true);
+        let gate = Gate::new();
+        queues[0].submit(1, 0, [(gate.event(), Part::End)], |ran, _| ran.push(1));
+        let ready = queues[0].submit(2, 0, [], |ran, _| ran.push(2));
+        queues[0].set_in_order(false);
+        assert_eq!(ready.wait(Part::End), Ok(()));
+        drop(gate);
+        assert_eq!(queues.close(), [vec![2, 1]]);
+    });
+}
+
+#[test]
+fn a_gate_holds_tasks_back_until_it_is_dropped() {
+    explore(|| {
+        let queues = Queues::start(1);
+        let (gate, open) = (Gate::new(), Cell::new());
+        let read = open.clone();
+        let task = queues[0].submit(1, 0, [(gate.event(), Part::End)], move |_, _| assert_eq!(read.get(), 1));
+        open.set(1);
+        drop(gate);
+        assert_eq!(task.wait(Part::End), Ok(()));
+        queues.close();
     });
 }
