@@ -58,6 +58,20 @@ fn registers(program: &Program) -> Result<Vec<Register>, Refused> {
         let mut ended: Vec<Value> = step.reads().filter(|&value| last[usize::from(value)] == i).collect();
         ended.sort_unstable();
         ended.dedup();
+        // What is given a result keeps its register for it, if nobody else reads it.
+        let over = match step.sources.first() {
+            Some(&Source::Value(value)) if step.over => Some(value),
+            _ => None,
+        };
+        if let Some(value) = over
+            && last[usize::from(value)] == i
+        {
+            ended.retain(|&other| other != value);
+            registers[i] = registers[usize::from(value)];
+        } else if over.is_some() {
+            // Its own, in which no source is.
+            registers[i] = vectors.pop().ok_or(Refused::Registers)?;
+        }
         for value in ended {
             match program.steps[usize::from(value)].to {
                 Place::Mask => masks.push(registers[usize::from(value)]),
@@ -65,6 +79,7 @@ fn registers(program: &Program) -> Result<Vec<Register>, Refused> {
             }
         }
         registers[i] = match step.to {
+            _ if over.is_some() => registers[i],
             Place::Vector => vectors.pop().ok_or(Refused::Registers)?,
             Place::Mask => masks.pop().ok_or(Refused::Registers)?,
             Place::Memory { .. } => Register::None,
@@ -171,7 +186,16 @@ impl Assembly<'_> {
             }
             _ => register(&mut instruction, operand, self.registers[i]),
         }
-        for &source in &step.sources {
+        let mut sources = &step.sources[..];
+        if step.over {
+            let Source::Value(value) = sources[0] else { unreachable!("what is given a result is in a register") };
+            let (from, to) = (self.registers[usize::from(value)], self.registers[i]);
+            if from != to {
+                self.add(Instruction::with2(Code::EVEX_Vmovaps_zmm_k1z_zmmm512, to, from));
+            }
+            sources = &sources[1..];
+        }
+        for &source in sources {
             operand += 1;
             match source {
                 Source::Value(value) => register(&mut instruction, operand, self.registers[usize::from(value)]),

@@ -3,6 +3,7 @@
 use super::{Run, Stored};
 use crate::element::is_half;
 use crate::element::place::is_exact;
+use crate::math::{Arithmetic, functions};
 use half::{bf16, f16};
 use iced_x86::Code as X86;
 use meshwork_graph::ops::{BinaryOp, Code, Element, Instr, UnaryOp};
@@ -44,6 +45,8 @@ pub struct Step {
     pub to: Place,
     pub sources: SmallVec<[Source; 2]>,
     pub immediate: Option<u8>,
+    /// The first source is a value whose register the machine instruction gives the result.
+    pub over: bool,
     /// Lanes outside of this mask become zeros.
     pub lanes: Option<Value>,
 }
@@ -111,22 +114,34 @@ impl Lowering<'_> {
     }
 
     fn vector(&mut self, code: X86, sources: &[Source]) -> Source {
-        self.step(Step { code, to: Place::Vector, sources: sources.into(), immediate: None, lanes: None })
+        self.step(Step { code, to: Place::Vector, sources: sources.into(), immediate: None, over: false, lanes: None })
     }
 
     fn immediate(&mut self, code: X86, sources: &[Source], immediate: u8) -> Source {
         let immediate = Some(immediate);
-        self.step(Step { code, to: Place::Vector, sources: sources.into(), immediate, lanes: None })
+        self.step(Step { code, to: Place::Vector, sources: sources.into(), immediate, over: false, lanes: None })
+    }
+
+    /// An instruction whose result takes the place of its first operand.
+    fn over(&mut self, code: X86, sources: &[Source], immediate: Option<u8>) -> Source {
+        self.step(Step { code, to: Place::Vector, sources: sources.into(), immediate, over: true, lanes: None })
     }
 
     fn mask(&mut self, code: X86, sources: &[Source], immediate: Option<u8>) -> Source {
-        self.step(Step { code, to: Place::Mask, sources: sources.into(), immediate, lanes: None })
+        self.step(Step { code, to: Place::Mask, sources: sources.into(), immediate, over: false, lanes: None })
     }
 
     /// A vector that is zero outside of a mask.
     fn within(&mut self, code: X86, lanes: Source, source: Source) -> Source {
         let Source::Value(lanes) = lanes else { unreachable!("masks are computed") };
-        self.step(Step { code, to: Place::Vector, sources: smallvec![source], immediate: None, lanes: Some(lanes) })
+        self.step(Step {
+            code,
+            to: Place::Vector,
+            sources: smallvec![source],
+            immediate: None,
+            over: false,
+            lanes: Some(lanes),
+        })
     }
 
     /// The value of a register, which may be a constant.
@@ -173,7 +188,7 @@ impl Lowering<'_> {
             }
         };
         let to = Place::Memory { address, bytes };
-        self.step(Step { code, to, sources: smallvec![value], immediate, lanes: None });
+        self.step(Step { code, to, sources: smallvec![value], immediate, over: false, lanes: None });
     }
 
     /// The value in a register of the processor.
@@ -201,10 +216,10 @@ impl Lowering<'_> {
     }
 
     /// `a` where the mask is set, else `b`.
-    fn choose(&mut self, lanes: Source, a: Source, b: Source) -> Source {
+    fn blend(&mut self, lanes: Source, a: Source, b: Source) -> Source {
         let Source::Value(lanes) = lanes else { unreachable!("masks are computed") };
         let (code, sources) = (X86::EVEX_Vblendmps_zmm_k1z_zmm_zmmm512b32, smallvec![self.computed(b), a]);
-        self.step(Step { code, to: Place::Vector, sources, immediate: None, lanes: Some(lanes) })
+        self.step(Step { code, to: Place::Vector, sources, immediate: None, over: false, lanes: Some(lanes) })
     }
 
     fn instr(&mut self, instr: &Instr) -> Source {
@@ -217,7 +232,7 @@ impl Lowering<'_> {
         let value = match element {
             Element::Unary(op) => self.unary(op, args[0]),
             Element::Binary(op) => self.binary(op, args[0], args[1]),
-            Element::Select => self.choose(args[0], args[1], args[2]),
+            Element::Select => self.blend(args[0], args[1], args[2]),
             Element::Cast(DType::Bool) => self.compare(compare::NE_OR_UNORDERED, args[0], Source::Constant(0)),
             Element::Cast(_) if self.is_mask(args[0]) => {
                 self.within(X86::EVEX_Vbroadcastss_zmm_k1z_xmmm32, args[0], Source::Constant(ONE))
@@ -241,9 +256,9 @@ impl Lowering<'_> {
             Sign => {
                 let (below, above) = (self.compare(compare::LT, x, zero), self.compare(compare::GT, x, zero));
                 let y = self.within(X86::EVEX_Vbroadcastss_zmm_k1z_xmmm32, below, Source::Constant(SIGN | ONE));
-                let y = self.choose(above, one, y);
+                let y = self.blend(above, one, y);
                 let nan = self.compare(compare::UNORDERED, x, x);
-                self.choose(nan, x, y)
+                self.blend(nan, x, y)
             }
             Recip => self.pair(X86::EVEX_Vdivps_zmm_k1z_zmm_zmmm512b32_er, one, x),
             Sqrt => self.vector(X86::EVEX_Vsqrtps_zmm_k1z_zmmm512b32_er, &[x]),
@@ -266,6 +281,13 @@ impl Lowering<'_> {
                 self.within(X86::EVEX_Vmovaps_zmm_k1z_zmmm512, kept, x)
             }
             Not => self.mask(X86::VEX_Knotw_kr_kr, &[x], None),
+            Exp => functions::exp(self, x),
+            Expm1 => functions::expm1(self, x),
+            Log => functions::log(self, x),
+            Log1p => functions::log1p(self, x),
+            Tanh => functions::tanh(self, x),
+            Sigmoid => functions::sigmoid(self, x),
+            Erf => functions::erf(self, x),
             _ => unreachable!("{op:?} is not simple"),
         }
     }
@@ -283,7 +305,7 @@ impl Lowering<'_> {
                 let mode = 4 + u8::from(op == Max);
                 let y = self.immediate(X86::EVEX_Vrangeps_zmm_k1z_zmm_zmmm512b32_imm8_sae, &[a, b], mode);
                 let nan = self.compare(compare::UNORDERED, a, b);
-                self.choose(nan, Source::Constant(f32::NAN.to_bits()), y)
+                self.blend(nan, Source::Constant(f32::NAN.to_bits()), y)
             }
             Eq => self.compare(compare::EQ, a, b),
             Ne => self.compare(compare::NE_OR_UNORDERED, a, b),
@@ -313,8 +335,137 @@ impl Lowering<'_> {
         // A NaN stays one, with its quiet bit set.
         let nan = self.compare(compare::UNORDERED, x, x);
         let quiet = self.pair(X86::EVEX_Vpord_zmm_k1z_zmm_zmmm512b32, x, constant(0x0040_0000));
-        let y = self.choose(nan, quiet, moved);
+        let y = self.blend(nan, quiet, moved);
         self.pair(X86::EVEX_Vpandd_zmm_k1z_zmm_zmmm512b32, y, constant(0xffff_0000))
+    }
+}
+
+/// Code for the functions that are more than an instruction.
+impl Arithmetic for Lowering<'_> {
+    type Float = Source;
+    type Int = Source;
+    type Mask = Source;
+
+    fn float(&mut self, x: f32) -> Source {
+        Source::Constant(x.to_bits())
+    }
+
+    fn add(&mut self, a: Source, b: Source) -> Source {
+        self.either(X86::EVEX_Vaddps_zmm_k1z_zmm_zmmm512b32_er, a, b)
+    }
+
+    fn sub(&mut self, a: Source, b: Source) -> Source {
+        self.pair(X86::EVEX_Vsubps_zmm_k1z_zmm_zmmm512b32_er, a, b)
+    }
+
+    fn mul(&mut self, a: Source, b: Source) -> Source {
+        self.either(X86::EVEX_Vmulps_zmm_k1z_zmm_zmmm512b32_er, a, b)
+    }
+
+    fn div(&mut self, a: Source, b: Source) -> Source {
+        self.pair(X86::EVEX_Vdivps_zmm_k1z_zmm_zmmm512b32_er, a, b)
+    }
+
+    fn fma(&mut self, a: Source, b: Source, c: Source) -> Source {
+        let is_constant = |source: Source| matches!(source, Source::Constant(_));
+        let (a, b) = if is_constant(a) { (b, a) } else { (a, b) };
+        let a = self.computed(a);
+        if is_constant(b) {
+            let c = self.computed(c);
+            return self.over(X86::EVEX_Vfmadd231ps_zmm_k1z_zmm_zmmm512b32_er, &[c, a, b], None);
+        }
+        self.over(X86::EVEX_Vfmadd213ps_zmm_k1z_zmm_zmmm512b32_er, &[a, b, c], None)
+    }
+
+    fn scaled(&mut self, x: Source, (n, _): (Source, Source)) -> Source {
+        self.pair(X86::EVEX_Vscalefps_zmm_k1z_zmm_zmmm512b32_er, x, n)
+    }
+
+    fn at_most(&mut self, x: Source, most: f32) -> Source {
+        // Of two numbers that cannot be compared it is the second.
+        let (most, x) = (self.float(most), self.computed(x));
+        self.pair(X86::EVEX_Vminps_zmm_k1z_zmm_zmmm512b32_sae, most, x)
+    }
+
+    fn at_least(&mut self, x: Source, least: f32) -> Source {
+        let (least, x) = (self.float(least), self.computed(x));
+        self.pair(X86::EVEX_Vmaxps_zmm_k1z_zmm_zmmm512b32_sae, least, x)
+    }
+
+    fn abs(&mut self, x: Source) -> Source {
+        self.unary(UnaryOp::Abs, x)
+    }
+
+    fn neg(&mut self, x: Source) -> Source {
+        self.unary(UnaryOp::Neg, x)
+    }
+
+    fn copysign(&mut self, size: Source, sign: Source) -> Source {
+        let (size, sign) = (self.computed(size), self.computed(sign));
+        // Where the third operand has a 1, the bit of the second.
+        let sources = [size, sign, Source::Constant(SIGN)];
+        self.over(X86::EVEX_Vpternlogd_zmm_k1z_zmm_zmmm512b32_imm8, &sources, Some(0b1101_1000))
+    }
+
+    fn is_less(&mut self, a: Source, b: Source) -> Source {
+        self.compare(compare::LT, a, b)
+    }
+
+    fn reaches(&mut self, a: Source, b: Source) -> Source {
+        self.compare(compare::GE, a, b)
+    }
+
+    fn is_equal(&mut self, a: Source, b: Source) -> Source {
+        self.compare(compare::EQ, a, b)
+    }
+
+    fn is_nan(&mut self, x: Source) -> Source {
+        let x = self.computed(x);
+        self.compare(compare::UNORDERED, x, x)
+    }
+
+    fn choose(&mut self, mask: Source, a: Source, b: Source) -> Source {
+        self.blend(mask, a, b)
+    }
+
+    fn int(&mut self, x: u32) -> Source {
+        Source::Constant(x)
+    }
+
+    fn bits(&mut self, x: Source) -> Source {
+        x
+    }
+
+    fn of_bits(&mut self, x: Source) -> Source {
+        x
+    }
+
+    fn int_to_float(&mut self, x: Source) -> Source {
+        self.vector(X86::EVEX_Vcvtdq2ps_zmm_k1z_zmmm512b32_er, &[x])
+    }
+
+    fn int_add(&mut self, a: Source, b: Source) -> Source {
+        self.either(X86::EVEX_Vpaddd_zmm_k1z_zmm_zmmm512b32, a, b)
+    }
+
+    fn int_sub(&mut self, a: Source, b: Source) -> Source {
+        self.pair(X86::EVEX_Vpsubd_zmm_k1z_zmm_zmmm512b32, a, b)
+    }
+
+    fn int_and(&mut self, a: Source, b: Source) -> Source {
+        self.either(X86::EVEX_Vpandd_zmm_k1z_zmm_zmmm512b32, a, b)
+    }
+
+    fn shift_left(&mut self, x: Source, bits: u8) -> Source {
+        self.immediate(X86::EVEX_Vpslld_zmm_k1z_zmmm512b32_imm8, &[x], bits)
+    }
+
+    fn shift_right(&mut self, x: Source, bits: u8) -> Source {
+        self.immediate(X86::EVEX_Vpsrad_zmm_k1z_zmmm512b32_imm8, &[x], bits)
+    }
+
+    fn choose_int(&mut self, mask: Source, a: Source, b: Source) -> Source {
+        self.blend(mask, a, b)
     }
 }
 

@@ -70,6 +70,7 @@ pub fn is_simple(op: &Fused, instr: &Instr, level: Level) -> bool {
     let Code::Element(element) = instr.op else { return false };
     let known = match element {
         Element::Unary(Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Floor | Ceil | Round | Relu) => float(arg(0)),
+        Element::Unary(Exp | Expm1 | Log | Log1p | Tanh | Sigmoid | Erf) => float(arg(0)),
         Element::Unary(Not) => !constant(0),
         Element::Binary(Add | Sub | Mul | Div | Max | Min | Eq | Ne | Lt | Le | Gt | Ge) => float(arg(0)),
         Element::Binary(And | Or | Xor) => !constant(0) && !constant(1),

@@ -91,6 +91,9 @@ fn every_instruction_gives_the_bits_of_its_loop() {
         for op in [Neg, Abs, Sign, Recip, Sqrt, Rsqrt, Floor, Ceil, Round, Relu] {
             agrees(Element::Unary(op), dtype, dtype);
         }
+        for op in [Exp, Expm1, Log, Log1p, Tanh, Sigmoid, Erf] {
+            agrees(Element::Unary(op), dtype, dtype);
+        }
         for op in [Add, Sub, Mul, Div, Max, Min] {
             agrees(Element::Binary(op), dtype, dtype);
         }
@@ -106,6 +109,41 @@ fn every_instruction_gives_the_bits_of_its_loop() {
     agrees(Element::Unary(Not), DType::Bool, DType::Bool);
     for op in [And, Or, Xor] {
         agrees(Element::Binary(op), DType::Bool, DType::Bool);
+    }
+}
+
+/// Bit patterns of every size, sign and kind.
+#[test]
+fn functions_give_the_bits_of_their_definition() {
+    if !Level::Avx512.is_available() {
+        return;
+    }
+    use crate::math;
+    use UnaryOp::*;
+    type Function = (UnaryOp, fn(f32) -> f32);
+    let functions: [Function; 7] = [
+        (Exp, math::exp),
+        (Expm1, math::expm1),
+        (Log, math::log),
+        (Log1p, math::log1p),
+        (Tanh, math::tanh),
+        (Sigmoid, math::sigmoid),
+        (Erf, math::erf),
+    ];
+    let all: Vec<f32> = (0..=u32::MAX).step_by(16_363).map(f32::from_bits).collect();
+    for (op, function) in functions {
+        let run = Run {
+            inputs: vec![Stored::F32],
+            code: vec![instr(Element::Unary(op), &[0], DType::F32)],
+            outputs: vec![(1, Stored::F32)],
+        };
+        let mut found = vec![0f32; all.len()];
+        // SAFETY: operands of as many elements.
+        unsafe { compile(&run).unwrap().run(&[all.as_ptr().cast_mut().cast(), found.as_mut_ptr().cast()], all.len()) };
+        for (&x, &found) in all.iter().zip(&found) {
+            let expected = function(x);
+            assert_eq!(bits(&[found]), bits(&[expected]), "{op:?} of {x:e}: {found:e}, not {expected:e}");
+        }
     }
 }
 

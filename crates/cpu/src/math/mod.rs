@@ -1,5 +1,6 @@
-//! Our own f32 functions: branch-free, on plain floats with fused multiply-adds, so that a loop over them
-//! vectorises and gives the same bits in the vector body, in the tail and at every level.
+//! Our own f32 functions: branch-free, with fused multiply-adds, so that a loop over them vectorises and gives the same bits in
+//! the vector body, in the tail and at every level. What machine code can do is defined once, in `functions.rs`, for numbers and
+//! for code.
 //!
 //! Coefficients are near-minimax (Chebyshev interpolation in 40-digit arithmetic over the reduced range,
 //! rounded to f32); reductions follow Cody and Waite. Largest errors, measured by the tests below against f64:
@@ -18,48 +19,43 @@
 // Coefficients are written with the digits that identify the f32; some are near well-known constants.
 #![allow(clippy::excessive_precision, clippy::approx_constant)]
 
-/// 1.5 · 2²³: adding it rounds to an integer, which then is in the low bits.
-const ROUND: f32 = 12_582_912.0;
-/// 1.5 · 2⁵², the same for f64.
+mod arithmetic;
+pub(crate) mod functions;
+
+pub(crate) use arithmetic::Arithmetic;
+
+use arithmetic::Plain;
+use functions::{ROUND, exp_tail, power_of_two, reduce_exp};
+
+/// 1.5 · 2⁵²: adding it rounds to an integer, which then is in the low bits.
 const ROUND_WIDE: f64 = 6_755_399_441_055_744.0;
-const LOG2_E: f32 = 1.442_695_02;
-/// ln 2 with so few bits that a product with an exponent is exact, and the rest.
-const LN2_HIGH: f32 = 0.693_145_751_953_125;
-const LN2_LOW: f32 = 1.428_606_765_330_187e-6;
 
-/// 2^n for −126 ≤ n ≤ 127.
-#[inline(always)]
-fn power_of_two(n: i32) -> f32 {
-    f32::from_bits((n.wrapping_add(127) as u32) << 23)
+/// A function of numbers from its definition.
+macro_rules! plain {
+    ($($(#[$doc:meta])* $name:ident)*) => {
+        $($(#[$doc])*
+        #[inline(always)]
+        pub fn $name(x: f32) -> f32 {
+            functions::$name(&mut Plain, x)
+        })*
+    };
 }
 
-/// `(n, r)` with x = n ln 2 + r and |r| ≤ ln 2 / 2.
-#[inline(always)]
-fn reduce_exp(x: f32) -> (i32, f32) {
-    let t = x.mul_add(LOG2_E, ROUND);
-    let n = t - ROUND;
-    let r = n.mul_add(-LN2_LOW, n.mul_add(-LN2_HIGH, x));
-    ((t.to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32), r)
-}
-
-/// (exp(r) − 1 − r) / r² for |r| ≤ ln 2 / 2.
-#[inline(always)]
-fn exp_tail(r: f32) -> f32 {
-    let p = 0.001_392_625_04_f32.mul_add(r, 0.008_363_232_95);
-    p.mul_add(r, 0.041_666_552_4).mul_add(r, 0.166_665_763).mul_add(r, 0.5)
-}
-
-/// e^x.
-#[inline(always)]
-pub fn exp(x: f32) -> f32 {
-    let bounded = if x > 89.0 { 89.0 } else { x };
-    let bounded = if bounded < -104.0 { -104.0 } else { bounded };
-    let (n, r) = reduce_exp(bounded);
-    let p = (r * r).mul_add(exp_tail(r), r) + 1.0;
-    // In two steps, of which only the last can round.
-    let half = n >> 1;
-    let y = p * power_of_two(half) * power_of_two(n.wrapping_sub(half));
-    if x.is_nan() { x } else { y }
+plain! {
+    /// e^x.
+    exp
+    /// e^x − 1 without cancellation.
+    expm1
+    /// The natural logarithm.
+    log
+    /// log(1 + x) without cancellation.
+    log1p
+    /// The hyperbolic tangent.
+    tanh
+    /// 1 / (1 + e^−x), without overflow on either side.
+    sigmoid
+    /// The error function.
+    erf
 }
 
 /// e^x for x ≤ 0, as a softmax needs it: [`exp`] without what only larger numbers need. Below −87, where f32 begin to be
@@ -67,74 +63,9 @@ pub fn exp(x: f32) -> f32 {
 #[inline(always)]
 pub fn exp_not_above_zero(x: f32) -> f32 {
     let bounded = if x < -87.0 { -87.0 } else { x };
-    let (n, r) = reduce_exp(bounded);
-    let y = ((r * r).mul_add(exp_tail(r), r) + 1.0) * power_of_two(n);
+    let ((_, n), r) = reduce_exp(&mut Plain, bounded);
+    let y = ((r * r).mul_add(exp_tail(&mut Plain, r), r) + 1.0) * power_of_two(&mut Plain, n);
     if x < -87.0 { 0.0 } else { y }
-}
-
-/// e^x − 1 without cancellation.
-#[inline(always)]
-pub fn expm1(x: f32) -> f32 {
-    let bounded = if x > 89.0 { 89.0 } else { x };
-    let bounded = if bounded < -20.0 { -20.0 } else { bounded };
-    let (n, r) = reduce_exp(bounded);
-    let p = (r * r).mul_add(exp_tail(r), r);
-    // 2^n p + (2^n − 1), halved so that n = 128 does not overflow early.
-    let scale = power_of_two(n.wrapping_sub(1));
-    let y = p.mul_add(scale, scale - 0.5) * 2.0;
-    // Also NaN, and −0 keeps its sign.
-    if x.abs() >= 5.960_464_5e-8 { y } else { x }
-}
-
-/// `(e, f)` with x = 2^e (1 + f) and 1 + f in [√½, √2), for positive x.
-#[inline(always)]
-fn split(x: f32) -> (f32, f32) {
-    let small = x < f32::MIN_POSITIVE;
-    let bits = if small { x * 8_388_608.0 } else { x }.to_bits();
-    let moved = bits.wrapping_sub(0x3f35_04f3);
-    let e = (moved as i32 >> 23) - if small { 23 } else { 0 };
-    let m = f32::from_bits((moved & 0x007f_ffff).wrapping_add(0x3f35_04f3));
-    (e as f32, m - 1.0)
-}
-
-/// e ln 2 + log(1 + f) + rest, where `rest` is tiny: with s = f / (2 + f), log(1 + f) = 2 atanh(s) = f − s (f − R(s²)).
-#[inline(always)]
-fn log_parts(e: f32, f: f32, rest: f32) -> f32 {
-    let s = f / (2.0 + f);
-    let z = s * s;
-    let r = 0.233_327_612_f32.mul_add(z, 0.285_507_351).mul_add(z, 0.400_001_228).mul_add(z, 0.666_666_687) * z;
-    let low = e.mul_add(LN2_LOW, rest);
-    let small = (f - r).mul_add(s, -low);
-    e.mul_add(LN2_HIGH, f - small)
-}
-
-/// The natural logarithm.
-#[inline(always)]
-pub fn log(x: f32) -> f32 {
-    let (e, f) = split(x);
-    log_at_edges(x, log_parts(e, f, 0.0))
-}
-
-/// `y`, or what the logarithm of `u` is at 0, infinity, negative numbers and NaN.
-#[inline(always)]
-fn log_at_edges(u: f32, y: f32) -> f32 {
-    let y = if u == f32::INFINITY { u } else { y };
-    let y = if u == 0.0 { f32::NEG_INFINITY } else { y };
-    if u >= 0.0 { y } else { f32::NAN }
-}
-
-/// log(1 + x) without cancellation.
-#[inline(always)]
-pub fn log1p(x: f32) -> f32 {
-    let u = 1.0 + x;
-    // The rounding error of u, exactly.
-    let back = u - 1.0;
-    let error = (1.0 - (u - back)) + (x - back);
-    let (e, f) = split(u);
-    let near = e == 0.0;
-    let y = log_parts(e, if near { x } else { f }, if near { 0.0 } else { error / u });
-    let y = log_at_edges(u, y);
-    if x == 0.0 { x } else { y }
 }
 
 /// Beyond this the reduction of sine and cosine runs out of digits; larger arguments take the slow path.
@@ -202,42 +133,6 @@ pub fn sin(x: f32) -> f32 {
 /// Cosine of any number.
 pub fn cos(x: f32) -> f32 {
     if is_far(x) { libm::cos(x.into()) as f32 } else { cos_near(x) }
-}
-
-/// The hyperbolic tangent: t / (t + 2) with t = exp(2x) − 1.
-#[inline(always)]
-pub fn tanh(x: f32) -> f32 {
-    let a = x.abs();
-    let bounded = if a > 10.0 { 10.0 } else { a };
-    let t = expm1(bounded + bounded);
-    let y = (t / (t + 2.0)).copysign(x);
-    // tanh x = x − x³/3 + … is x itself down here, where doubling keeps too few digits of t.
-    let y = if a < 1e-4 { x } else { y };
-    if x.is_nan() { x } else { y }
-}
-
-/// 1 / (1 + e^−x), without overflow on either side.
-#[inline(always)]
-pub fn sigmoid(x: f32) -> f32 {
-    let e = exp(-x.abs());
-    let y = if x < 0.0 { e } else { 1.0 } / (1.0 + e);
-    if x.is_nan() { x } else { y }
-}
-
-/// The error function: an odd polynomial below 0.9, then 1 − exp(−q(|x|)) with a polynomial q.
-#[inline(always)]
-pub fn erf(x: f32) -> f32 {
-    let z = x * x;
-    let p = 8.529_401_38e-5_f32.mul_add(z, -0.000_817_963_213).mul_add(z, 0.005_204_226_82);
-    let p = p.mul_add(z, -0.026_860_665_5).mul_add(z, 0.112_837_18).mul_add(z, -0.376_126_349);
-    let near = p.mul_add(z, 0.128_379_166).mul_add(x, x);
-    let a = x.abs();
-    let b = if a > 4.0 { 4.0 } else { a };
-    let q = (-1.641_625_2e-6_f32).mul_add(b, 4.613_062_99e-5);
-    let q = q.mul_add(b, -0.000_597_259_961).mul_add(b, 0.004_760_858_14).mul_add(b, -0.026_421_845);
-    let q = q.mul_add(b, 0.110_075_459).mul_add(b, 0.631_838_143).mul_add(b, 1.130_221_61);
-    let far = (1.0 - exp(-q.mul_add(b, -0.000_315_917_86))).copysign(x);
-    if a > 0.9 { far } else { near }
 }
 
 /// `x` to the power of `y` with C's rules at the edges. Logarithm and exponential run in f64.

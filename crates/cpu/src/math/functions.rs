@@ -1,0 +1,232 @@
+//! The functions, in any arithmetic.
+
+use super::Arithmetic;
+
+/// 1.5 · 2²³: adding it rounds to an integer, which then is in the low bits.
+pub(super) const ROUND: f32 = 12_582_912.0;
+const LOG2_E: f32 = 1.442_695_02;
+/// ln 2 with so few bits that a product with an exponent is exact, and the rest.
+const LN2_HIGH: f32 = 0.693_145_751_953_125;
+const LN2_LOW: f32 = 1.428_606_765_330_187e-6;
+
+/// 2^n for −126 ≤ n ≤ 127.
+#[inline(always)]
+pub(super) fn power_of_two<A: Arithmetic>(a: &mut A, n: A::Int) -> A::Float {
+    let bias = a.int(127);
+    let biased = a.int_add(n, bias);
+    let bits = a.shift_left(biased, 23);
+    a.of_bits(bits)
+}
+
+/// `(n, r)` with x = n ln 2 + r and |r| ≤ ln 2 / 2, and n as a float and an integer.
+#[inline(always)]
+pub(super) fn reduce_exp<A: Arithmetic>(a: &mut A, x: A::Float) -> ((A::Float, A::Int), A::Float) {
+    let (log2_e, round) = (a.float(LOG2_E), a.float(ROUND));
+    let t = a.fma(x, log2_e, round);
+    let n = a.sub(t, round);
+    let (high, low) = (a.float(-LN2_HIGH), a.float(-LN2_LOW));
+    let rest = a.fma(n, high, x);
+    let r = a.fma(n, low, rest);
+    let (bits, zero) = (a.bits(t), a.int(ROUND.to_bits()));
+    ((n, a.int_sub(bits, zero)), r)
+}
+
+/// (exp(r) − 1 − r) / r² for |r| ≤ ln 2 / 2.
+#[inline(always)]
+pub(super) fn exp_tail<A: Arithmetic>(a: &mut A, r: A::Float) -> A::Float {
+    a.polynomial([0.001_392_625_04, 0.008_363_232_95, 0.041_666_552_4, 0.166_665_763, 0.5], r)
+}
+
+/// exp(r) − 1 for |r| ≤ ln 2 / 2.
+#[inline(always)]
+fn expm1_reduced<A: Arithmetic>(a: &mut A, r: A::Float) -> A::Float {
+    let (tail, square) = (exp_tail(a, r), a.mul(r, r));
+    a.fma(square, tail, r)
+}
+
+/// e^x.
+#[inline(always)]
+pub fn exp<A: Arithmetic>(a: &mut A, x: A::Float) -> A::Float {
+    let bounded = a.at_most(x, 89.0);
+    let bounded = a.at_least(bounded, -104.0);
+    let (n, r) = reduce_exp(a, bounded);
+    let (p, one) = (expm1_reduced(a, r), a.float(1.0));
+    let p = a.add(p, one);
+    let y = a.scaled(p, n);
+    let nan = a.is_nan(x);
+    a.choose(nan, x, y)
+}
+
+/// e^x − 1 without cancellation.
+#[inline(always)]
+pub fn expm1<A: Arithmetic>(a: &mut A, x: A::Float) -> A::Float {
+    let bounded = a.at_most(x, 89.0);
+    let bounded = a.at_least(bounded, -20.0);
+    let ((_, n), r) = reduce_exp(a, bounded);
+    let p = expm1_reduced(a, r);
+    // 2^n p + (2^n − 1), halved so that n = 128 does not overflow early.
+    let one = a.int(1);
+    let less = a.int_sub(n, one);
+    let scale = power_of_two(a, less);
+    let (half, two) = (a.float(0.5), a.float(2.0));
+    let rest = a.sub(scale, half);
+    let y = a.fma(p, scale, rest);
+    let y = a.mul(y, two);
+    // Also NaN, and −0 keeps its sign.
+    let (size, tiny) = (a.abs(x), a.float(5.960_464_5e-8));
+    let is_large = a.reaches(size, tiny);
+    a.choose(is_large, y, x)
+}
+
+/// `(e, f)` with x = 2^e (1 + f) and 1 + f in [√½, √2), for positive x.
+#[inline(always)]
+fn split<A: Arithmetic>(a: &mut A, x: A::Float) -> (A::Float, A::Float) {
+    let (normal, up) = (a.float(f32::MIN_POSITIVE), a.float(8_388_608.0));
+    let is_small = a.is_less(x, normal);
+    let larger = a.mul(x, up);
+    let scaled = a.choose(is_small, larger, x);
+    let (bits, root) = (a.bits(scaled), a.int(0x3f35_04f3));
+    let moved = a.int_sub(bits, root);
+    let exponent = a.shift_right(moved, 23);
+    let (some, none) = (a.int(23), a.int(0));
+    let added = a.choose_int(is_small, some, none);
+    let exponent = a.int_sub(exponent, added);
+    let fraction = a.int(0x007f_ffff);
+    let fraction = a.int_and(moved, fraction);
+    let bits = a.int_add(fraction, root);
+    let (m, one) = (a.of_bits(bits), a.float(1.0));
+    (a.int_to_float(exponent), a.sub(m, one))
+}
+
+/// e ln 2 + log(1 + f) + rest, where `rest` is tiny: with s = f / (2 + f), log(1 + f) = 2 atanh(s) = f − s (f − R(s²)).
+#[inline(always)]
+fn log_parts<A: Arithmetic>(a: &mut A, e: A::Float, f: A::Float, rest: A::Float) -> A::Float {
+    let two = a.float(2.0);
+    let sum = a.add(two, f);
+    let s = a.div(f, sum);
+    let z = a.mul(s, s);
+    let r = a.polynomial([0.233_327_612, 0.285_507_351, 0.400_001_228, 0.666_666_687], z);
+    let r = a.mul(r, z);
+    let (low, high) = (a.float(LN2_LOW), a.float(LN2_HIGH));
+    let low = a.fma(e, low, rest);
+    let low = a.neg(low);
+    let small = a.sub(f, r);
+    let small = a.fma(small, s, low);
+    let large = a.sub(f, small);
+    a.fma(e, high, large)
+}
+
+/// The natural logarithm.
+#[inline(always)]
+pub fn log<A: Arithmetic>(a: &mut A, x: A::Float) -> A::Float {
+    let ((e, f), zero) = (split(a, x), a.float(0.0));
+    let y = log_parts(a, e, f, zero);
+    log_at_edges(a, x, y)
+}
+
+/// `y`, or what the logarithm of `u` is at 0, infinity, negative numbers and NaN.
+#[inline(always)]
+fn log_at_edges<A: Arithmetic>(a: &mut A, u: A::Float, y: A::Float) -> A::Float {
+    let (infinity, lowest, nan, zero) =
+        (a.float(f32::INFINITY), a.float(f32::NEG_INFINITY), a.float(f32::NAN), a.float(0.0));
+    let is_infinite = a.is_equal(u, infinity);
+    let y = a.choose(is_infinite, u, y);
+    let is_zero = a.is_equal(u, zero);
+    let y = a.choose(is_zero, lowest, y);
+    let is_defined = a.reaches(u, zero);
+    a.choose(is_defined, y, nan)
+}
+
+/// log(1 + x) without cancellation.
+#[inline(always)]
+pub fn log1p<A: Arithmetic>(a: &mut A, x: A::Float) -> A::Float {
+    let (one, zero) = (a.float(1.0), a.float(0.0));
+    let u = a.add(one, x);
+    // The rounding error of u, exactly.
+    let back = a.sub(u, one);
+    let lost = a.sub(u, back);
+    let lost = a.sub(one, lost);
+    let kept = a.sub(x, back);
+    let error = a.add(lost, kept);
+    let (e, f) = split(a, u);
+    let is_near = a.is_equal(e, zero);
+    let f = a.choose(is_near, x, f);
+    let rest = a.div(error, u);
+    let rest = a.choose(is_near, zero, rest);
+    let y = log_parts(a, e, f, rest);
+    let y = log_at_edges(a, u, y);
+    let is_zero = a.is_equal(x, zero);
+    a.choose(is_zero, x, y)
+}
+
+/// The hyperbolic tangent: t / (t + 2) with t = exp(2x) − 1.
+#[inline(always)]
+pub fn tanh<A: Arithmetic>(a: &mut A, x: A::Float) -> A::Float {
+    let size = a.abs(x);
+    let bounded = a.at_most(size, 10.0);
+    let twice = a.add(bounded, bounded);
+    let (t, two) = (expm1(a, twice), a.float(2.0));
+    let sum = a.add(t, two);
+    let y = a.div(t, sum);
+    let y = a.copysign(y, x);
+    // tanh x = x − x³/3 + … is x itself down here, where doubling keeps too few digits of t.
+    let tiny = a.float(1e-4);
+    let is_tiny = a.is_less(size, tiny);
+    let y = a.choose(is_tiny, x, y);
+    let nan = a.is_nan(x);
+    a.choose(nan, x, y)
+}
+
+/// 1 / (1 + e^−x), without overflow on either side.
+#[inline(always)]
+pub fn sigmoid<A: Arithmetic>(a: &mut A, x: A::Float) -> A::Float {
+    let size = a.abs(x);
+    let below = a.neg(size);
+    let e = exp(a, below);
+    let (zero, one) = (a.float(0.0), a.float(1.0));
+    let is_negative = a.is_less(x, zero);
+    let above = a.choose(is_negative, e, one);
+    let sum = a.add(one, e);
+    let y = a.div(above, sum);
+    let nan = a.is_nan(x);
+    a.choose(nan, x, y)
+}
+
+/// The error function: an odd polynomial below 0.9, then 1 − exp(−q(|x|)) with a polynomial q.
+#[inline(always)]
+pub fn erf<A: Arithmetic>(a: &mut A, x: A::Float) -> A::Float {
+    let z = a.mul(x, x);
+    let near = [
+        8.529_401_38e-5,
+        -0.000_817_963_213,
+        0.005_204_226_82,
+        -0.026_860_665_5,
+        0.112_837_18,
+        -0.376_126_349,
+        0.128_379_166,
+    ];
+    let near = a.polynomial(near, z);
+    let near = a.fma(near, x, x);
+    let size = a.abs(x);
+    let b = a.at_most(size, 4.0);
+    let q = [
+        -1.641_625_2e-6,
+        4.613_062_99e-5,
+        -0.000_597_259_961,
+        0.004_760_858_14,
+        -0.026_421_845,
+        0.110_075_459,
+        0.631_838_143,
+        1.130_221_61,
+    ];
+    let q = a.polynomial(q, b);
+    let last = a.float(-0.000_315_917_86);
+    let sum = a.fma(q, b, last);
+    let exponent = a.neg(sum);
+    let (e, one) = (exp(a, exponent), a.float(1.0));
+    let far = a.sub(one, e);
+    let far = a.copysign(far, x);
+    let limit = a.float(0.9);
+    let is_far = a.is_less(limit, size);
+    a.choose(is_far, far, near)
+}
