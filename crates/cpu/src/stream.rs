@@ -13,7 +13,7 @@ pub struct Ahead {
 }
 
 /// Bytes of a cache line.
-const LINE: usize = 64;
+pub const LINE: usize = 64;
 
 /// Asks for a cache line. This has no effect on memory, whatever the address.
 #[inline(always)]

@@ -386,18 +386,19 @@ impl<'a> Plan<'a> {
             match step {
                 &Step::Load { input, slot } => self.load_tile(input, slot, room, span),
                 &Step::Compute { index, to } => self.compute(places, room, span, index, to),
-                Step::Run { native, operands, of_rows } => {
-                    let operands = operands.iter().map(|&place| self.address(room, place, span));
-                    let operands: SmallVec<[*mut u8; 8]> = operands.collect();
-                    let (_, count) = span.elements(*of_rows);
-                    // SAFETY: the operands hold the tile's elements as `place.rs` has said.
-                    unsafe { self.placement.natives[*native].run(&operands, count) };
-                }
+                Step::Run { native, operands, of_rows } => self.native(*native, operands, *of_rows, room, span),
             }
         }
         for k in (0..self.sinks.len()).filter(|&k| self.placement.stored[k]) {
             self.store(places, k, room, span);
         }
+    }
+
+    fn native(&self, native: usize, operands: &[Place], of_rows: bool, room: Room, span: Span) {
+        let operands: SmallVec<[*mut u8; 8]> = operands.iter().map(|&place| self.address(room, place, span)).collect();
+        let (_, count) = span.elements(of_rows);
+        // SAFETY: the operands hold the tile's elements as `place.rs` has said.
+        unsafe { self.placement.natives[native].run(&operands, count) };
     }
 
     fn load_tile(&self, input: usize, slot: usize, room: Room, span: Span) {

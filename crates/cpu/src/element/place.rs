@@ -1,7 +1,7 @@
 //! Places for the registers of a region, and the order of its steps. They are found once for every region.
 
 use super::native::{self, Native, Refused, Run, Stored};
-use super::units::{Unit, units};
+use super::units::{Unit, halve, units};
 use super::wide::Wide;
 use super::{Place, Step, TILE, is_constant, is_half};
 use crate::Level;
@@ -164,11 +164,7 @@ impl<'a> Placing<'a> {
             let mut attempt = Placing::new(self.region);
             match attempt.place_units(&units) {
                 Ok(()) => return attempt.placement,
-                Err((number, Refused::Registers)) => {
-                    let Unit::Run(run) = &mut units[number] else { unreachable!("only runs are compiled") };
-                    let rest = run.split_off(run.len() / 2);
-                    units.insert(number + 1, Unit::Run(rest));
-                }
+                Err((number, Refused::Registers)) => halve(&mut units, number),
                 // Loops for everything.
                 Err((_, Refused::Memory)) => units = super::units::units(self.region.op, Level::Portable),
             }
@@ -249,13 +245,10 @@ impl<'a> Placing<'a> {
                     self.placement.steps.push(Step::Compute { index, to: self.placement.places[inputs + index] });
                 }
                 Unit::Run(run) => {
-                    let compiled = native::compile(&self.run(run, &reads[number], &results));
-                    self.placement.natives.push(compiled.map_err(|refused| (number, refused))?);
-                    let operands = reads[number].iter().chain(&results);
-                    let operands = operands.map(|&register| self.placement.places[usize::from(register)]).collect();
-                    let of_rows = op.code[run[0]].of_rows;
-                    let native = self.placement.natives.len() - 1;
-                    self.placement.steps.push(Step::Run { native, operands, of_rows });
+                    let step = self.compiled(&self.placement.places, run, &reads[number], &results);
+                    let (native, step) = step.map_err(|refused| (number, refused))?;
+                    self.placement.natives.push(native);
+                    self.placement.steps.push(step);
                 }
             }
             let is_kept = |register: u16| {
@@ -279,7 +272,7 @@ impl<'a> Placing<'a> {
     }
 
     /// Whether a unit writes output number `k` where it belongs. Machine code has read all its inputs' elements by then.
-    fn is_direct(&self, k: usize, unit: &Unit, number: usize, last_use: &[Option<usize>]) -> bool {
+    pub(super) fn is_direct(&self, k: usize, unit: &Unit, number: usize, last_use: &[Option<usize>]) -> bool {
         let Region { op, written, .. } = self.region;
         let register = op.outputs[k];
         let is_over_by = |input: &u16| last_use[usize::from(*input)].is_none_or(|last| last <= number);
@@ -294,11 +287,27 @@ impl<'a> Placing<'a> {
         }
     }
 
+    /// Machine code of a run, the next of the placement, and the step that runs it.
+    pub(super) fn compiled(
+        &self,
+        places: &[Place],
+        run: &[usize],
+        reads: &[u16],
+        results: &[u16],
+    ) -> Result<(Native, Step), Refused> {
+        let native = native::compile(&self.run(places, run, reads, results))?;
+        let operands = reads.iter().chain(results).map(|&register| places[usize::from(register)]).collect();
+        let of_rows = self.region.op.code[run[0]].of_rows;
+        Ok((native, Step::Run { native: self.placement.natives.len(), operands, of_rows }))
+    }
+
     /// What is compiled: registers are numbered anew.
-    fn run(&self, run: &[usize], reads: &[u16], results: &[u16]) -> Run {
+    fn run(&self, places: &[Place], run: &[usize], reads: &[u16], results: &[u16]) -> Run {
         let op = self.region.op;
         let inputs = op.inputs.len();
-        let stored = |register: u16| match self.placement.places[usize::from(register)] {
+        let of_rows = op.code[run[0]].of_rows;
+        let stored = |register: u16| match places[usize::from(register)] {
+            _ if op.of_rows(register) && !of_rows => Some(Stored::One),
             Place::Slot(_) => Stored::held(op.dtype_of(register)),
             Place::Output(k) if self.region.written[k].streams => Some(Stored::F32PastCaches),
             Place::Input(_) | Place::Output(_) => Stored::of(op.dtype_of(register)),

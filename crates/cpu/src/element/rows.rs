@@ -133,9 +133,12 @@ pub unsafe fn finish(op: ReduceOp, held: Held, roots: Roots, out: *mut u8) {
 }
 
 fn push_blocks<A: Accumulate, M: Monoid<A>>(level: Level, op: M, x: &[A], block: usize, roots: &mut Roots) {
-    let mut results = [M::identity(); TILE_COLUMNS];
-    combine_blocks(level, op, x, block, &mut results);
-    results[..x.len().div_ceil(block)].iter().for_each(|result| roots.push(result.word(), joined::<A, M>));
+    const TOGETHER: usize = 16;
+    for x in x.chunks(TOGETHER * block) {
+        let mut results = [M::identity(); TOGETHER];
+        combine_blocks(level, op, x, block, &mut results);
+        results[..x.len().div_ceil(block)].iter().for_each(|result| roots.push(result.word(), joined::<A, M>));
+    }
 }
 
 fn joined<A: Accumulate, M: Monoid<A>>(a: u64, b: u64) -> u64 {

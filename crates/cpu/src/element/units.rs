@@ -40,20 +40,35 @@ impl Unit {
 /// The units of a region. Constants belong to none.
 pub(super) fn units(op: &Fused, level: Level) -> Vec<Unit> {
     let inputs = op.inputs.len();
-    let mut known: Vec<bool> = (0..inputs + op.code.len()).map(|r| r < inputs || is_constant(op, r as u16)).collect();
-    let mut waiting: Vec<usize> = (0..op.code.len()).filter(|&index| !known[inputs + index]).collect();
+    let known: Vec<bool> = (0..inputs + op.code.len()).map(|r| r < inputs || is_constant(op, r as u16)).collect();
+    let waiting = (0..op.code.len()).filter(|&index| !known[inputs + index]).collect();
+    units_of(op, waiting, known, &|index| native::is_simple(op, &op.code[index], level))
+}
+
+/// The units of some instructions of a region, of which some registers are known; `is_simple` says which can be part of a run.
+pub(super) fn units_of(
+    op: &Fused,
+    mut waiting: Vec<usize>,
+    mut known: Vec<bool>,
+    is_simple: &dyn Fn(usize) -> bool,
+) -> Vec<Unit> {
     let mut units = vec![];
     while !waiting.is_empty() {
         for of_rows in [true, false] {
-            let run = take(&mut waiting, &mut known, op, |index| {
-                op.code[index].of_rows == of_rows && native::is_simple(op, &op.code[index], level)
-            });
+            let run = take(&mut waiting, &mut known, op, |index| op.code[index].of_rows == of_rows && is_simple(index));
             units.extend((!run.is_empty()).then_some(Unit::Run(run)));
         }
-        let others = take(&mut waiting, &mut known, op, |index| !native::is_simple(op, &op.code[index], level));
+        let others = take(&mut waiting, &mut known, op, |index| !is_simple(index));
         units.extend(others.into_iter().map(Unit::One));
     }
     units
+}
+
+/// Makes two runs of one that has too many values.
+pub(super) fn halve(units: &mut Vec<Unit>, number: usize) {
+    let Unit::Run(run) = &mut units[number] else { unreachable!("only runs are compiled") };
+    let rest = run.split_off(run.len() / 2);
+    units.insert(number + 1, Unit::Run(rest));
 }
 
 /// Takes all instructions of a kind whose operands are known, and those that are known by then.

@@ -3,10 +3,14 @@
 //! Elements are computed again in every pass that needs them; results are stored in the last, so that they may lie where
 //! operands do.
 
+use super::native::{Refused, is_simple_in_a_row};
 use super::ops::{self, Tile, held};
-use super::place::{Lies, Placing, Slots, Written};
+use super::place::{Lies, Placing, Slots};
 use super::rows::{self, Roots};
+use super::units::{Unit, halve, units_of};
 use super::{Place, Plan, Room, Span, Step, TILE, is_constant, is_half};
+use crate::Level;
+use crate::stream::{LINE, prefetch};
 use meshwork_graph::DType;
 use meshwork_graph::ops::{Code, Fused};
 use smallvec::SmallVec;
@@ -55,11 +59,7 @@ impl Placing<'_> {
     pub(super) fn place_wide(&mut self) -> Wide {
         let op = self.region.op;
         let (inputs, count) = (op.inputs.len(), self.placement.places.len());
-        let is_stored = |(&register, written): (&u16, &Written)| {
-            let is_direct = written.over.is_empty() && !written.streams && !is_half(op.dtype_of(register));
-            op.of_rows(register) || !is_direct
-        };
-        self.placement.stored = op.outputs.iter().zip(self.region.written).map(is_stored).collect();
+        self.placement.stored = vec![true; op.outputs.len()];
         let mut slots = Slots::default();
         let mut loads = Vec::new();
         for register in 0..count {
@@ -84,14 +84,7 @@ impl Placing<'_> {
         let of_rows = op.code.iter().zip(&stages[inputs..]).filter(|(instr, _)| combines(instr.op));
         let last = of_outputs.chain(of_rows.map(|(_, stage)| stage - 1)).max().unwrap_or(0);
         let own = slots.count;
-        let passes = (0..=last)
-            .map(|pass| {
-                let mut of_pass = Slots { count: own, free: Vec::new() };
-                let made = self.pass(pass, pass == last, &stages, &mut of_pass);
-                slots.count = slots.count.max(of_pass.count);
-                made
-            })
-            .collect();
+        let passes = (0..=last).map(|pass| self.pass((pass, pass == last), &stages, own, &mut slots.count)).collect();
         self.placement.spare = slots.count;
         self.placement.slots = slots.count + 1;
         Wide { loads, passes, after: self.of_rows(last + 1, &stages) }
@@ -108,67 +101,111 @@ impl Placing<'_> {
         due.map(|index| Step::Compute { index, to: self.placement.places[inputs + index] }).collect()
     }
 
-    fn pass(&self, pass: usize, is_last: bool, stages: &[usize], slots: &mut Slots) -> Pass {
+    /// A pass, the last or not. Slots from `own` on are free for what it computes; `slots` is their number.
+    fn pass(&mut self, (pass, is_last): (usize, bool), stages: &[usize], own: usize, slots: &mut usize) -> Pass {
         let op = self.region.op;
         let (inputs, code) = (op.inputs.len(), &op.code);
-        let is_element = |register: usize| !op.of_rows(register as u16);
-        let is_computed = |index: usize| is_element(inputs + index) && !matches!(code[index].op, Code::Const(_));
+        let is_computed =
+            |index: usize| !op.of_rows((inputs + index) as u16) && !is_constant(op, (inputs + index) as u16);
         let ends = |index: usize| combines(code[index].op) && stages[inputs + index] == pass + 1;
         let mut needed = vec![false; self.placement.places.len()];
-        let mut last_use = vec![None; self.placement.places.len()];
         let results = op.outputs.iter().filter(|&&register| is_last && !op.of_rows(register));
         results.clone().for_each(|&register| needed[usize::from(register)] = true);
         for index in (0..code.len()).rev() {
             if ends(index) || is_computed(index) && needed[inputs + index] {
-                for &arg in code[index].reads() {
-                    let arg = usize::from(arg);
-                    needed[arg] |= is_element(arg);
-                    last_use[arg] = last_use[arg].or(Some(index));
-                }
+                code[index].reads().iter().for_each(|&arg| needed[usize::from(arg)] |= !op.of_rows(arg));
             }
         }
-        let mut places = self.placement.places.clone();
-        let is_placed = |register: usize| match op.inputs.get(register) {
-            Some(source) => {
-                source.of_rows
-                    || self.placement.fixed.contains(&(register as u16))
-                    || matches!(self.placement.places[register], Place::Input(_))
-            }
-            None => !is_computed(register - inputs),
+        let due: Vec<usize> =
+            (0..code.len()).filter(|&index| ends(index) || is_computed(index) && needed[inputs + index]).collect();
+        let known: Vec<bool> = (0..needed.len()).map(|r| r < inputs || !is_computed(r - inputs)).collect();
+        let in_units = |level: Level| {
+            units_of(op, due.clone(), known.clone(), &|index| is_simple_in_a_row(op, &code[index], level))
         };
-        let mut loaded: Vec<bool> = (0..places.len()).map(is_placed).collect();
+        let mut units = in_units(self.region.level);
+        let natives = self.placement.natives.len();
+        let (tiles, places) = loop {
+            match self.tiles_of(&units, is_last, own, slots) {
+                Ok(made) => break made,
+                Err((number, Refused::Registers)) => halve(&mut units, number),
+                Err((_, Refused::Memory)) => units = in_units(Level::Portable),
+            }
+            self.placement.natives.truncate(natives);
+        };
+        let combining = due.into_iter().filter(|&index| ends(index)).collect();
+        Pass { before: self.of_rows(pass, stages), tiles, combining, places, stores: results.count() > 0 }
+    }
+
+    /// The steps that compute a tile in a pass, and where the registers are meanwhile. On failure the number of the unit that
+    /// could not be compiled.
+    fn tiles_of(
+        &mut self,
+        units: &[Unit],
+        is_last: bool,
+        own: usize,
+        count: &mut usize,
+    ) -> Result<(Vec<Step>, Vec<Place>), (usize, Refused)> {
+        let op = self.region.op;
+        let inputs = op.inputs.len();
+        let reads: Vec<Vec<u16>> = units.iter().map(|unit| unit.reads(op)).collect();
+        let mut last_use = vec![None; self.placement.places.len()];
+        for (number, reads) in reads.iter().enumerate() {
+            reads.iter().for_each(|&register| last_use[usize::from(register)] = Some(number));
+        }
+        let mut places = self.placement.places.clone();
+        // Whether it has a place for all passes.
+        let is_placed = |register: usize| {
+            op.of_rows(register as u16)
+                || self.placement.fixed.contains(&(register as u16))
+                || matches!(self.placement.places[register], Place::Input(_))
+        };
+        let is_placed: Vec<bool> = (0..places.len()).map(is_placed).collect();
+        let mut loaded = is_placed.clone();
+        let mut slots = Slots { count: own, free: Vec::new() };
         let mut tiles = Vec::new();
-        for index in (0..code.len()).filter(|&index| ends(index) || is_computed(index) && needed[inputs + index]) {
-            let args = code[index].reads();
-            for &arg in args {
-                let arg = usize::from(arg);
-                if !loaded[arg] {
+        for (number, unit) in units.iter().enumerate() {
+            for register in reads[number].iter().map(|&register| usize::from(register)) {
+                if !loaded[register] {
                     let slot = slots.take();
-                    (places[arg], loaded[arg]) = (Place::Slot(slot), true);
-                    tiles.push(Step::Load { input: arg, slot });
+                    (places[register], loaded[register]) = (Place::Slot(slot), true);
+                    tiles.push(Step::Load { input: register, slot });
                 }
             }
-            let register = inputs + index;
-            let output = op.outputs.iter().position(|&output| is_last && usize::from(output) == register);
-            if is_computed(index) {
-                let direct = output.filter(|&k| !self.placement.stored[k]).map(Place::Output);
-                (places[register], loaded[register]) = (direct.unwrap_or_else(|| Place::Slot(slots.take())), true);
+            let sink = |register: usize| op.outputs.iter().position(|&k| is_last && usize::from(k) == register);
+            let mut results: SmallVec<[u16; 4]> = SmallVec::new();
+            for register in unit.instructions().iter().map(|&index| inputs + index).filter(|&r| !is_placed[r]) {
+                let sink = sink(register);
+                if last_use[register].is_none() && sink.is_none() {
+                    continue;
+                }
+                let direct = sink.filter(|&k| self.is_direct(k, unit, number, &last_use));
+                places[register] = direct.map_or_else(|| Place::Slot(slots.take()), Place::Output);
+                loaded[register] = true;
+                sink.into_iter().for_each(|k| self.placement.stored[k] = direct.is_none());
+                results.push(register as u16);
             }
-            tiles.push(Step::Compute { index, to: places[register] });
-            for (i, &arg) in args.iter().enumerate() {
-                let arg = usize::from(arg);
-                let is_kept = is_placed(arg) || is_last && op.outputs.contains(&(arg as u16));
-                if let Place::Slot(slot) = places[arg]
-                    && last_use[arg] == Some(index)
-                    && !is_kept
-                    && !args[..i].contains(&(arg as u16))
+            match unit {
+                &Unit::One(index) => tiles.push(Step::Compute { index, to: places[inputs + index] }),
+                Unit::Run(run) => {
+                    let compiled = self.compiled(&places, run, &reads[number], &results);
+                    let (native, step) = compiled.map_err(|refused| (number, refused))?;
+                    self.placement.natives.push(native);
+                    tiles.push(step);
+                }
+            }
+            for register in reads[number].iter().chain(&results).map(|&register| usize::from(register)) {
+                let ends = last_use[register].is_none_or(|last| last == number);
+                if let Place::Slot(slot) = places[register]
+                    && ends
+                    && !is_placed[register]
+                    && sink(register).is_none_or(|k| !self.placement.stored[k])
                 {
                     slots.free.push(slot);
                 }
             }
         }
-        let combining = (0..code.len()).filter(|&index| ends(index)).collect();
-        Pass { before: self.of_rows(pass, stages), tiles, combining, places, stores: results.count() > 0 }
+        *count = slots.count.max(*count);
+        Ok((tiles, places))
     }
 }
 
@@ -192,7 +229,7 @@ impl Plan<'_> {
             match *step {
                 Step::Load { input, slot } => self.load_tile(input, slot, room, span),
                 Step::Compute { index, to } => self.compute(places, room, span, index, to),
-                Step::Run { .. } => unreachable!("wide rows have no machine code"),
+                Step::Run { .. } => unreachable!("values of rows are computed by loops"),
             }
         }
     }
@@ -223,10 +260,11 @@ impl Plan<'_> {
                         Some(number) => self.combine(&pass.places, room, span, index, &mut roots[number]),
                         None => self.compute(&pass.places, room, span, index, to),
                     },
-                    Step::Run { .. } => unreachable!("wide rows have no machine code"),
+                    Step::Run { native, ref operands, of_rows } => self.native(native, operands, of_rows, room, span),
                 }
             }
             if pass.stores {
+                self.ask_for(Span { start: whole.start + 1, ..span });
                 for k in (0..self.sinks.len()).filter(|&k| !self.sinks[k].of_rows && self.placement.stored[k]) {
                     self.store(&pass.places, k, room, span);
                 }
@@ -244,6 +282,18 @@ impl Plan<'_> {
                     ops::round(instr.dtype, &Tile { args: rows.args, out: rows.out, count: 1, level: self.level });
                 }
             }
+        }
+    }
+
+    /// Asks for the tile of a row that comes next, while results are on their way to memory.
+    fn ask_for(&self, span: Span) {
+        if span.start == self.rows {
+            return;
+        }
+        for source in self.sources.iter().filter(|source| !source.of_rows && source.walk.is_dense()) {
+            let (size, (first, count)) = (source.dtype.size(), span.elements(false));
+            let from = source.first.pointer().wrapping_add(first * size);
+            (0..(count * size).div_ceil(LINE)).for_each(|line| prefetch(from.wrapping_add(line * LINE)));
         }
     }
 

@@ -211,6 +211,11 @@ impl Assembly<'_> {
                     // A broadcast itself reads one number.
                     instruction.set_is_broadcast(step.code != Code::EVEX_Vbroadcastss_zmm_k1z_xmmm32);
                 }
+                Source::One { address } => {
+                    let base = self.base(address);
+                    instruction.set_op_kind(operand, OpKind::Memory);
+                    instruction.set_memory_base(base);
+                }
                 Source::Memory { address, bytes } => {
                     self.elements(&mut instruction, operand, address, bytes);
                     if is_tail {
@@ -232,12 +237,17 @@ impl Assembly<'_> {
         self.instructions.push(instruction);
     }
 
-    /// The elements of the vector at an address.
-    fn elements(&mut self, instruction: &mut Instruction, operand: u32, address: u16, bytes: u32) {
-        let base = ADDRESSES.get(usize::from(address)).copied().unwrap_or_else(|| {
+    /// The register with an address.
+    fn base(&mut self, address: u16) -> Register {
+        ADDRESSES.get(usize::from(address)).copied().unwrap_or_else(|| {
             self.address(address, SPARE);
             SPARE
-        });
+        })
+    }
+
+    /// The elements of the vector at an address.
+    fn elements(&mut self, instruction: &mut Instruction, operand: u32, address: u16, bytes: u32) {
+        let base = self.base(address);
         instruction.set_op_kind(operand, OpKind::Memory);
         instruction.set_memory_base(base);
         instruction.set_memory_index(INDEX);

@@ -24,6 +24,10 @@ pub enum Source {
         address: u16,
         bytes: u32,
     },
+    /// The f32 at an address.
+    One {
+        address: u16,
+    },
 }
 
 /// Where the result of a machine instruction goes.
@@ -163,6 +167,7 @@ impl Lowering<'_> {
                 self.immediate(X86::EVEX_Vpslld_zmm_k1z_zmmm512b32_imm8, &[wide], 16)
             }
             Stored::F16 => self.vector(X86::EVEX_Vcvtph2ps_zmm_k1z_ymmm256_sae, &[from(2)]),
+            Stored::One => self.vector(X86::EVEX_Vbroadcastss_zmm_k1z_xmmm32, &[Source::One { address }]),
             Stored::Bool => {
                 let bytes = self.vector(X86::EVEX_Vmovdqu8_xmm_k1z_xmmm128, &[from(1)]);
                 self.mask(X86::EVEX_Vptestmb_kr_k1_xmm_xmmm128, &[bytes, bytes], None)
@@ -186,6 +191,7 @@ impl Lowering<'_> {
                 let bytes = self.vector(X86::EVEX_Vpabsb_xmm_k1z_xmmm128, &[ones]);
                 (X86::EVEX_Vmovdqu8_xmmm128_k1z_xmm, 1, bytes, None)
             }
+            Stored::One => unreachable!("a run has a result for each element"),
         };
         let to = Place::Memory { address, bytes };
         self.step(Step { code, to, sources: smallvec![value], immediate, over: false, lanes: None });
@@ -225,6 +231,7 @@ impl Lowering<'_> {
     fn instr(&mut self, instr: &Instr) -> Source {
         let element = match instr.op {
             Code::Const(value) => return constant(value, instr.dtype),
+            Code::Spread => return self.register(instr.args[0]),
             Code::Element(element) => element,
             _ => unreachable!("{} is not simple", instr.op.name()),
         };

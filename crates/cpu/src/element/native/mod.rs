@@ -27,6 +27,8 @@ pub enum Stored {
     BF16,
     /// Bytes 0 and 1.
     Bool,
+    /// One f32 for all elements.
+    One,
 }
 
 impl Stored {
@@ -80,6 +82,13 @@ pub fn is_simple(op: &Fused, instr: &Instr, level: Level) -> bool {
         _ => false,
     };
     known && cfg!(target_arch = "x86_64") && level == Level::Avx512
+}
+
+/// Whether an instruction can be part of a run on elements of one row: there a value of the row is one for all.
+pub fn is_simple_in_a_row(op: &Fused, instr: &Instr, level: Level) -> bool {
+    let has_code = cfg!(target_arch = "x86_64") && level == Level::Avx512;
+    is_simple(op, instr, level)
+        || has_code && instr.op == Code::Spread && Stored::held(instr.dtype) == Some(Stored::F32)
 }
 
 /// Machine code of a run.
