@@ -146,6 +146,11 @@ operations! {
 }
 
 impl Op {
+    /// Whether it changes the type of elements and nothing else.
+    pub fn is_cast(&self) -> bool {
+        matches!(self, Op::Element(Element::Cast(_)))
+    }
+
     /// The types of all results: the node's own value, and its [`Part`]s.
     pub fn results(&self, inputs: &[&Type]) -> Result<SmallVec<[Type; 4]>, OpError> {
         match self {

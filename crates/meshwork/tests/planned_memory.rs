@@ -21,13 +21,22 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// A training of a small GPT.
 fn trainer(precision: Precision, recompute: usize, plan: Option<&Plan>, steps: Option<u64>) -> Trainer<Transformer> {
+    trainer_of(TransformerConfig::gpt2(31, 64, BLOCKS, 48, 4), precision, recompute, plan, steps)
+}
+
+fn trainer_of(
+    config: TransformerConfig,
+    precision: Precision,
+    recompute: usize,
+    plan: Option<&Plan>,
+    steps: Option<u64>,
+) -> Trainer<Transformer> {
     let tokens = |samples: usize| -> Arc<dyn Dataset> {
         let tokens: Vec<i64> = (0..samples as i64 * 64).map(|i| i * 7 % 31).collect();
         let data = ArrayDataset::new().with_field("tokens", [64], tokens.clone()).unwrap();
         Arc::new(data.with_field("label", [64], tokens).unwrap())
     };
     let data = DataPair { name: "tokens".into(), origin: "made up".into(), train: tokens(32), test: tokens(1) };
-    let config = TransformerConfig::gpt2(31, 64, BLOCKS, 48, 4);
     let model = Transformer::new(config);
     model.init(1);
     model.set_recompute(recompute);
@@ -90,6 +99,22 @@ fn a_step_on_one_device_takes_exactly_what_was_planned() {
                 step <= measured && measured <= steps,
                 "{precision:?}, {recompute} blocks: {measured:?} of {steps:?}"
             );
+        }
+    }
+}
+
+/// Under ZeRO 3 what is gathered in a narrower type is let go and gathered again, too.
+#[test]
+fn gathered_parameters_are_not_kept_from_forward_to_backward() {
+    let _only = alone();
+    meshwork::set_cpu_devices(4).unwrap();
+    let config = TransformerConfig::gpt2(31, 64, BLOCKS, 192, 4);
+    let plan: Plan = "data=4,zero=3".parse().unwrap();
+    let planned = |precision| trainer_of(config, precision, BLOCKS, Some(&plan), Some(1)).planned_memory().unwrap();
+    let wide = planned(Precision::F32);
+    for precision in [Precision::BF16, Precision::F16] {
+        for ((device, narrow), (_, wide)) in planned(precision).iter().zip(&wide) {
+            assert!(narrow < wide, "{precision:?}: {device} takes {narrow} bytes, {wide} in f32");
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::models::{branches, deep, frozen, halves, lenet, mlp, precise, small};
 use crate::run::{Layout, Recipe, some};
 use meshwork::prelude::*;
+use meshwork::tensor::Precision;
 
 #[test]
 fn batches_of_every_size_down_to_one_sample() {
@@ -33,8 +34,9 @@ fn a_parameter_that_is_not_used_on_some_steps_is_not_updated_there() {
 #[test]
 fn parameters_that_are_gathered_again_and_gradients_that_are_merged_in_buckets() {
     let plans = ["data=2,zero=3", "data=3,zero=3,accumulate=3", "data=2,tensor=2,zero=3", "data=4,zero=1,accumulate=2"];
-    let layouts = [some(), plans.map(Layout::of).into()].concat();
-    Recipe::new(deep, 4).check(&layouts);
+    let again: Vec<Layout> = plans.map(Layout::of).into();
+    Recipe::new(deep, 4).with_precision(Precision::BF16).check(&again);
+    Recipe::new(deep, 4).check(&[some(), again].concat());
 }
 
 #[test]

@@ -185,10 +185,18 @@ impl<'a> Division<'a> {
         for &id in nodes {
             let Site::At(device) = self.site(id) else { continue };
             let puts_together = self.is_light(id) || matches!(self.graph.node(id).op, Op::Concat(_));
+            // Or a device's own part in a narrower type, which stays.
+            let is_own = |x: NodeId| {
+                let node = self.graph.node(x);
+                self.site(x) == Site::At(device)
+                    && node.op.is_cast()
+                    && self.site(self.root(node.inputs[0])) == Site::Leaf(device)
+            };
             let is_brought = |x: NodeId| {
                 self.is_assembled[x.index()]
                     || self.site(x) == Site::Leaf(device)
                     || self.fleeting.contains(&(x, device))
+                    || is_own(x)
             };
             let mut operands = self.graph.node(id).inputs.iter().map(|&x| self.root(x)).peekable();
             self.is_assembled[id.index()] =

@@ -264,7 +264,11 @@ impl<'a> Emitter<'a> {
                     return self.slice(node, &have, region);
                 }
                 // Parameters that are stored in parts are gathered for each use, and not kept.
-                self.is_fleeting = matches!(self.graph.node(x).op, Op::Input(_));
+                self.is_fleeting = match &self.graph.node(x).op {
+                    Op::Input(_) => true,
+                    op if op.is_cast() => matches!(self.graph.node(self.graph.node(x).inputs[0]).op, Op::Input(_)),
+                    _ => false,
+                };
                 let node = self.collect(x, &spread, region, device);
                 self.is_fleeting = false;
                 self.remember(x, device, region, node);
