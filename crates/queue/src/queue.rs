@@ -201,6 +201,11 @@ impl<C: 'static> Queue<C> {
         self.ready.notify_one();
     }
 
+    /// Whether tasks run in the order of their numbers.
+    pub fn is_in_order(&self) -> bool {
+        lock(&self.state).in_order
+    }
+
     /// Ends the queue when all its tasks have. No task may be submitted afterwards.
     pub fn close(&self) {
         lock(&self.state).closed = true;

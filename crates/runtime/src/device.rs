@@ -16,7 +16,7 @@ use meshwork_graph::program::{OutputPlace, Program};
 use meshwork_queue::{Event as TaskEvent, Part, Queue};
 use smallvec::SmallVec;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
@@ -35,7 +35,6 @@ struct Inner {
     index: usize,
     cores: Vec<usize>,
     threads: AtomicUsize,
-    in_order: AtomicBool,
     compute: Arc<Queue<Worker>>,
     copies: OnceLock<Arc<Queue<Copier>>>,
     pool: Arc<Pool>,
@@ -78,7 +77,6 @@ impl Device {
             index,
             cores: cores.to_vec(),
             threads: AtomicUsize::new(cores.len()),
-            in_order: AtomicBool::new(false),
             compute,
             copies: OnceLock::new(),
             pool,
@@ -120,13 +118,12 @@ impl Device {
     /// that wait for other devices: faster for most layouts, but then chance decides how many values are there at a time, and
     /// a step may take more memory than planned. Results do not depend on it.
     pub fn set_in_order(&self, in_order: bool) {
-        self.inner.in_order.store(in_order, Ordering::Relaxed);
         self.inner.compute.set_in_order(in_order);
     }
 
     /// See [`Device::set_in_order`].
     pub fn is_in_order(&self) -> bool {
-        self.inner.in_order.load(Ordering::Relaxed)
+        self.inner.compute.is_in_order()
     }
 
     /// Memory in use on the device.

@@ -1,8 +1,9 @@
 //! Random regions against their instructions one by one, each result stored between.
 
 use super::run;
+use crate::stream::STREAM_BYTES;
 use crate::testing::{Case, Sample, bits, each_context, samples};
-use crate::{Context, Operand, Output, copy, index, leaf};
+use crate::{Context, Level, Operand, Output, copy, index, leaf};
 use meshwork_graph::ops::{
     BinaryOp, Code, Const, Element, Fused, Gather, Instr, PartOf, Reduce, ReduceOp, ScatterAdd, Source, Space, UnaryOp,
 };
@@ -283,11 +284,8 @@ fn rows_that_are_wider_than_a_tile_are_combined_and_spread_as_alone() {
     }
 }
 
-/// softmax(x) in the memory of x.
-#[test]
-fn a_wide_row_is_overwritten_when_it_is_read_no_more() {
-    let shape = Shape::new(&[5, 3000]);
-    let layout = Layout::contiguous(&shape);
+/// softmax(x).
+fn softmax(shape: &Shape) -> Fused {
     let dtype = DType::F32;
     let space = Space { shape: shape.clone(), row_dims: 1 };
     let instr = |op: Code, args: [u16; 2], of_rows| Instr { op, args: [args[0], args[1], 0], of_rows, dtype };
@@ -302,7 +300,15 @@ fn a_wide_row_is_overwritten_when_it_is_read_no_more() {
         instr(binary(BinaryOp::Div), [4, 6], false),
     ];
     let inputs = vec![Source { dtype, of_rows: false }];
-    let fused = Fused { space, inputs, code, outputs: SmallVec::from_slice(&[7]) };
+    Fused { space, inputs, code, outputs: SmallVec::from_slice(&[7]) }
+}
+
+/// softmax(x) in the memory of x.
+#[test]
+fn a_wide_row_is_overwritten_when_it_is_read_no_more() {
+    let shape = Shape::new(&[5, 3000]);
+    let layout = Layout::contiguous(&shape);
+    let fused = softmax(&shape);
     let x = samples::<f32>(3, shape.numel());
     each_context(|context| {
         let want = one_by_one(&fused, &[Operand::of(&x, &layout)], context);
@@ -310,11 +316,41 @@ fn a_wide_row_is_overwritten_when_it_is_read_no_more() {
         let at = a.as_mut_ptr();
         // SAFETY: the operand is dense at the address of the output.
         unsafe {
-            let input = Operand::new(at.cast_const().cast(), dtype, &layout);
-            run(&fused, &[input], &[Output::new(at.cast(), dtype, &shape)], context);
+            let input = Operand::new(at.cast_const().cast(), DType::F32, &layout);
+            run(&fused, &[input], &[Output::new(at.cast(), DType::F32, &shape)], context);
         }
         assert_eq!(bits(&a), want[0]);
     });
+}
+
+/// Also where rows do not begin with a line of the caches.
+#[test]
+fn wide_rows_are_the_same_past_the_caches() {
+    for columns in [2048, 2053] {
+        let rows = STREAM_BYTES / 4 / columns + 2;
+        let few = samples::<f32>(4, 6 * columns);
+        let x: Vec<f32> = few.iter().copied().cycle().take(rows * columns).collect();
+        let result = |x: &[f32], rows: usize, context: Context| {
+            let shape = Shape::new(&[rows, columns]);
+            // The first row begins with a line.
+            let mut room = vec![0f32; rows * columns + 16];
+            let first = room.as_ptr().align_offset(64);
+            let out = &mut room[first..first + rows * columns];
+            let layout = Layout::contiguous(&shape);
+            run(&softmax(&shape), &[Operand::of(x, &layout)], &[Output::of(out, &shape)], context);
+            out.to_vec()
+        };
+        each_context(|context| {
+            // Fused multiply-adds in software are too slow for so many.
+            if context.level == Level::Portable {
+                return;
+            }
+            let want = bits(&result(&few, 6, context));
+            for found in result(&x, rows, context).chunks(6 * columns) {
+                assert_eq!(bits(found), want[..found.len()], "{columns} columns, {:?}", context.level);
+            }
+        });
+    }
 }
 
 #[test]

@@ -1,12 +1,10 @@
 //! The lines of the caches that a kernel asks for while it computes.
 
+pub use crate::stream::LINE;
 use std::mem::size_of;
 
 /// Lines that a kernel asks for, at most: those of a result and of three partial matrices.
 const LINES: usize = 96;
-
-/// Bytes of a line of the caches.
-pub const LINE: usize = 64;
 
 /// The lines of one call.
 pub struct Ahead {

@@ -358,19 +358,19 @@ impl Arithmetic for Lowering<'_> {
     }
 
     fn add(&mut self, a: Source, b: Source) -> Source {
-        self.either(X86::EVEX_Vaddps_zmm_k1z_zmm_zmmm512b32_er, a, b)
+        self.binary(BinaryOp::Add, a, b)
     }
 
     fn sub(&mut self, a: Source, b: Source) -> Source {
-        self.pair(X86::EVEX_Vsubps_zmm_k1z_zmm_zmmm512b32_er, a, b)
+        self.binary(BinaryOp::Sub, a, b)
     }
 
     fn mul(&mut self, a: Source, b: Source) -> Source {
-        self.either(X86::EVEX_Vmulps_zmm_k1z_zmm_zmmm512b32_er, a, b)
+        self.binary(BinaryOp::Mul, a, b)
     }
 
     fn div(&mut self, a: Source, b: Source) -> Source {
-        self.pair(X86::EVEX_Vdivps_zmm_k1z_zmm_zmmm512b32_er, a, b)
+        self.binary(BinaryOp::Div, a, b)
     }
 
     fn fma(&mut self, a: Source, b: Source, c: Source) -> Source {
@@ -415,15 +415,15 @@ impl Arithmetic for Lowering<'_> {
     }
 
     fn is_less(&mut self, a: Source, b: Source) -> Source {
-        self.compare(compare::LT, a, b)
+        self.binary(BinaryOp::Lt, a, b)
     }
 
     fn reaches(&mut self, a: Source, b: Source) -> Source {
-        self.compare(compare::GE, a, b)
+        self.binary(BinaryOp::Ge, a, b)
     }
 
     fn is_equal(&mut self, a: Source, b: Source) -> Source {
-        self.compare(compare::EQ, a, b)
+        self.binary(BinaryOp::Eq, a, b)
     }
 
     fn is_nan(&mut self, x: Source) -> Source {

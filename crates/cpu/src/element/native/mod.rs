@@ -81,14 +81,17 @@ pub fn is_simple(op: &Fused, instr: &Instr, level: Level) -> bool {
         Element::Cast(to) => float(to) && (float(arg(0)) || arg(0) == DType::Bool && !constant(0)),
         _ => false,
     };
-    known && cfg!(target_arch = "x86_64") && level == Level::Avx512
+    known && has_code(level)
+}
+
+fn has_code(level: Level) -> bool {
+    cfg!(target_arch = "x86_64") && level == Level::Avx512
 }
 
 /// Whether an instruction can be part of a run on elements of one row: there a value of the row is one for all.
 pub fn is_simple_in_a_row(op: &Fused, instr: &Instr, level: Level) -> bool {
-    let has_code = cfg!(target_arch = "x86_64") && level == Level::Avx512;
-    is_simple(op, instr, level)
-        || has_code && instr.op == Code::Spread && Stored::held(instr.dtype) == Some(Stored::F32)
+    let is_spread = instr.op == Code::Spread && Stored::held(instr.dtype) == Some(Stored::F32);
+    is_simple(op, instr, level) || is_spread && has_code(level)
 }
 
 /// Machine code of a run.
