@@ -295,7 +295,7 @@ impl<'a> Placing<'a> {
         reads: &[u16],
         results: &[u16],
     ) -> Result<(Native, Step), Refused> {
-        let native = native::compile(&self.run(places, run, reads, results))?;
+        let native = native::compile(&self.run(places, run, reads, results), self.region.level)?;
         let operands = reads.iter().chain(results).map(|&register| places[usize::from(register)]).collect();
         let of_rows = self.region.op.code[run[0]].of_rows;
         Ok((native, Step::Run { native: self.placement.natives.len(), operands, of_rows }))

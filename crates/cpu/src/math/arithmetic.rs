@@ -1,6 +1,8 @@
 //! What the functions of this folder are written in: one definition of each, which computes a number, and from which machine
 //! code for vectors is made.
 
+use super::functions;
+
 /// Arithmetic on f32, or on whatever stands for them. Every operation rounds once, to the nearest.
 pub trait Arithmetic {
     type Float: Copy;
@@ -95,12 +97,9 @@ impl Arithmetic for Plain {
         a.mul_add(b, c)
     }
 
-    /// In two steps, of which only the last can round.
     #[inline(always)]
     fn scaled(&mut self, x: f32, (_, n): (f32, i32)) -> f32 {
-        let power_of_two = |n: i32| f32::from_bits((n.wrapping_add(127) as u32) << 23);
-        let half = n >> 1;
-        x * power_of_two(half) * power_of_two(n.wrapping_sub(half))
+        functions::scaled(self, x, n)
     }
 
     #[inline(always)]

@@ -18,6 +18,16 @@ pub(super) fn power_of_two<A: Arithmetic>(a: &mut A, n: A::Int) -> A::Float {
     a.of_bits(bits)
 }
 
+/// x · 2ⁿ, as [`Arithmetic::scaled`], in two steps, of which only the last can round.
+#[inline(always)]
+pub fn scaled<A: Arithmetic>(a: &mut A, x: A::Float, n: A::Int) -> A::Float {
+    let half = a.shift_right(n, 1);
+    let rest = a.int_sub(n, half);
+    let (first, second) = (power_of_two(a, half), power_of_two(a, rest));
+    let x = a.mul(x, first);
+    a.mul(x, second)
+}
+
 /// `(n, r)` with x = n ln 2 + r and |r| ≤ ln 2 / 2, and n as a float and an integer.
 #[inline(always)]
 pub(super) fn reduce_exp<A: Arithmetic>(a: &mut A, x: A::Float) -> ((A::Float, A::Int), A::Float) {

@@ -1,11 +1,12 @@
 //! From a program to the bytes of a function: registers for its values, and the loop over vectors.
 
 use super::Refused;
-use super::lower::{Place, Program, Source, Step, Value};
-use super::memory::LANES;
+use super::program::{Elements, Place, Program, Source, Step, Value};
+use super::target::Target;
 use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, Instruction, InstructionBlock, MemoryOperand, OpKind, Register,
 };
+use std::marker::PhantomData;
 
 /// The caller's registers, in the order of its arguments.
 const TABLE: Register = Register::RDI;
@@ -14,7 +15,7 @@ const WHOLE: Register = Register::RDX;
 const REST: Register = Register::ECX;
 /// The first element of the vector; the argument before has gone to [`TAIL`] by then.
 const INDEX: Register = Register::RCX;
-/// The elements of the last vector.
+/// The elements of the last vector, where masks have registers.
 const TAIL: Register = Register::K7;
 /// Where an address is brought that has no register of its own.
 const SPARE: Register = Register::RAX;
@@ -34,23 +35,28 @@ const ADDRESSES: [Register; 10] = [
 const FREE_TO_USE: usize = 4;
 
 /// The bytes of the function, and its table of constants.
-pub fn assemble(program: &Program) -> Result<(Vec<u8>, Vec<u32>), Refused> {
-    let registers = registers(program)?;
-    let mut assembly = Assembly { program, registers, constants: vec![], instructions: vec![], labels: 0 };
+pub fn assemble<T: Target>(program: &Program) -> Result<(Vec<u8>, Vec<u32>), Refused> {
+    let registers = registers::<T>(program)?;
+    let (constants, instructions, target) = (vec![], vec![], PhantomData::<T>);
+    let mut assembly = Assembly { program, registers, constants, instructions, labels: 0, target };
     assembly.function();
     let block = InstructionBlock::new(&assembly.instructions, 0);
     let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE);
-    Ok((encoded.expect("instructions that the encoder knows").code_buffer, assembly.constants))
+    // What no instruction reads as one number for all lanes stands there for each.
+    let times = if T::HAS_MASKS { 1 } else { T::LANES };
+    let constants = assembly.constants.iter().flat_map(|&bits| std::iter::repeat_n(bits, times)).collect();
+    Ok((encoded.expect("instructions that the encoder knows").code_buffer, constants))
 }
 
 /// A register for every value that has one. A value's register is free again for the result of the last step that
 /// reads it.
-fn registers(program: &Program) -> Result<Vec<Register>, Refused> {
+fn registers<T: Target>(program: &Program) -> Result<Vec<Register>, Refused> {
     let mut last = vec![0; program.steps.len()];
     for (i, step) in program.steps.iter().enumerate() {
         step.reads().for_each(|value| last[usize::from(value)] = i);
     }
-    let mut vectors: Vec<Register> = (0..32).rev().map(|i| Register::ZMM0 + i).collect();
+    let (first, count) = T::VECTORS;
+    let mut vectors: Vec<Register> = (0..count).rev().map(|i| first + i).collect();
     // The first mask stands for no mask.
     let mut masks: Vec<Register> = (1..7).rev().map(|i| Register::K0 + i).collect();
     let mut registers = vec![Register::None; program.steps.len()];
@@ -74,65 +80,71 @@ fn registers(program: &Program) -> Result<Vec<Register>, Refused> {
         }
         for value in ended {
             match program.steps[usize::from(value)].to {
-                Place::Mask => masks.push(registers[usize::from(value)]),
+                Place::Mask if T::HAS_MASKS => masks.push(registers[usize::from(value)]),
                 _ => vectors.push(registers[usize::from(value)]),
             }
         }
         registers[i] = match step.to {
             _ if over.is_some() => registers[i],
-            Place::Vector => vectors.pop().ok_or(Refused::Registers)?,
-            Place::Mask => masks.pop().ok_or(Refused::Registers)?,
-            Place::Memory { .. } => Register::None,
+            Place::Mask if T::HAS_MASKS => masks.pop().ok_or(Refused::Registers)?,
+            Place::Vector | Place::Mask => vectors.pop().ok_or(Refused::Registers)?,
+            Place::Memory(_) => Register::None,
         };
         if last[i] == 0 {
             // Nobody reads it.
             match step.to {
-                Place::Vector => vectors.push(registers[i]),
-                Place::Mask => masks.push(registers[i]),
-                Place::Memory { .. } => {}
+                Place::Mask if T::HAS_MASKS => masks.push(registers[i]),
+                Place::Vector | Place::Mask => vectors.push(registers[i]),
+                Place::Memory(_) => {}
             }
         }
     }
     Ok(registers)
 }
 
-struct Assembly<'a> {
+struct Assembly<'a, T> {
     program: &'a Program,
     registers: Vec<Register>,
     constants: Vec<u32>,
     instructions: Vec<Instruction>,
     labels: u64,
+    target: PhantomData<T>,
 }
 
 /// A place in the code.
 #[derive(Clone, Copy)]
 struct Label(u64);
 
-impl Assembly<'_> {
-    /// The loop over whole vectors and once the body for the rest.
+impl<T: Target> Assembly<'_, T> {
+    /// The loop over whole vectors, and once the body for the rest if masks say which elements there are.
     fn function(&mut self) {
         let saved = &ADDRESSES[FREE_TO_USE.min(self.program.addresses)..self.program.addresses.min(ADDRESSES.len())];
         for &register in saved {
             self.add(Instruction::with1(Code::Push_r64, register));
         }
-        self.add(Instruction::with2(Code::VEX_Kmovd_kr_r32, TAIL, REST));
+        if T::HAS_MASKS {
+            self.add(Instruction::with2(Code::VEX_Kmovd_kr_r32, TAIL, REST));
+        }
         for (i, &register) in ADDRESSES.iter().enumerate().take(self.program.addresses) {
             self.address(i as u16, register);
         }
         self.add(Instruction::with2(Code::Xor_r32_rm32, Register::ECX, Register::ECX));
-        let (start, rest, end) = (self.label(), self.label(), self.label());
+        let (start, rest) = (self.label(), self.label());
         self.add(Instruction::with2(Code::Test_rm64_r64, WHOLE, WHOLE));
         self.add(Instruction::with_branch(Code::Je_rel32_64, rest.0));
         self.place(start);
         self.body(false);
-        self.add(Instruction::with2(Code::Add_rm64_imm8, INDEX, LANES as i32));
+        self.add(Instruction::with2(Code::Add_rm64_imm8, INDEX, (T::LANES * self.program.parts) as i32));
         self.add(Instruction::with2(Code::Cmp_r64_rm64, INDEX, WHOLE));
         self.add(Instruction::with_branch(Code::Jb_rel32_64, start.0));
         self.place(rest);
-        self.add(Instruction::with2(Code::VEX_Kortestw_kr_kr, TAIL, TAIL));
-        self.add(Instruction::with_branch(Code::Je_rel32_64, end.0));
-        self.body(true);
-        self.place(end);
+        if T::HAS_MASKS {
+            let end = self.label();
+            self.add(Instruction::with2(Code::VEX_Kortestw_kr_kr, TAIL, TAIL));
+            self.add(Instruction::with_branch(Code::Je_rel32_64, end.0));
+            self.body(true);
+            self.place(end);
+        }
         self.add(Ok(Instruction::with(Code::VEX_Vzeroupper)));
         for &register in saved.iter().rev() {
             self.add(Instruction::with1(Code::Pop_r64, register));
@@ -174,31 +186,31 @@ impl Assembly<'_> {
         instruction.set_code(step.code);
         let mut operand = 0;
         match step.to {
-            Place::Memory { address, bytes } => {
-                self.elements(&mut instruction, operand, address, bytes);
+            Place::Memory(elements) => {
+                self.elements(&mut instruction, operand, elements);
                 if is_tail {
-                    if step.code == Code::EVEX_Vmovntps_m512_zmm {
+                    if step.code == T::CODES.store_past_caches {
                         // Only whole lines go past the caches.
-                        instruction.set_code(Code::EVEX_Vmovups_zmmm512_k1z_zmm);
+                        instruction.set_code(T::CODES.store);
                     }
                     instruction.set_op_mask(TAIL);
                 }
             }
-            _ => register(&mut instruction, operand, self.registers[i]),
+            _ => self.register(&mut instruction, operand, self.registers[i]),
         }
         let mut sources = &step.sources[..];
         if step.over {
             let Source::Value(value) = sources[0] else { unreachable!("what is given a result is in a register") };
             let (from, to) = (self.registers[usize::from(value)], self.registers[i]);
             if from != to {
-                self.add(Instruction::with2(Code::EVEX_Vmovaps_zmm_k1z_zmmm512, to, from));
+                self.add(Instruction::with2(T::CODES.copy, to, from));
             }
             sources = &sources[1..];
         }
         for &source in sources {
             operand += 1;
             match source {
-                Source::Value(value) => register(&mut instruction, operand, self.registers[usize::from(value)]),
+                Source::Value(value) => self.register(&mut instruction, operand, self.registers[usize::from(value)]),
                 Source::Constant(bits) => {
                     let place = self.constants.iter().position(|&known| known == bits).unwrap_or_else(|| {
                         self.constants.push(bits);
@@ -206,18 +218,19 @@ impl Assembly<'_> {
                     });
                     instruction.set_op_kind(operand, OpKind::Memory);
                     instruction.set_memory_base(CONSTANTS);
-                    instruction.set_memory_displacement64(4 * place as u64);
+                    let numbers = if T::HAS_MASKS { 1 } else { T::LANES };
+                    instruction.set_memory_displacement64((4 * numbers * place) as u64);
                     instruction.set_memory_displ_size(8);
                     // A broadcast itself reads one number.
-                    instruction.set_is_broadcast(step.code != Code::EVEX_Vbroadcastss_zmm_k1z_xmmm32);
+                    instruction.set_is_broadcast(T::HAS_MASKS && step.code != T::CODES.broadcast);
                 }
                 Source::One { address } => {
                     let base = self.base(address);
                     instruction.set_op_kind(operand, OpKind::Memory);
                     instruction.set_memory_base(base);
                 }
-                Source::Memory { address, bytes } => {
-                    self.elements(&mut instruction, operand, address, bytes);
+                Source::Memory(elements) => {
+                    self.elements(&mut instruction, operand, elements);
                     if is_tail {
                         instruction.set_op_mask(TAIL);
                         instruction.set_zeroing_masking(true);
@@ -245,38 +258,25 @@ impl Assembly<'_> {
         })
     }
 
-    /// The elements of the vector at an address.
-    fn elements(&mut self, instruction: &mut Instruction, operand: u32, address: u16, bytes: u32) {
+    /// The elements of a vector at an address.
+    fn elements(&mut self, instruction: &mut Instruction, operand: u32, elements: Elements) {
+        let Elements { address, bytes, part } = elements;
         let base = self.base(address);
         instruction.set_op_kind(operand, OpKind::Memory);
         instruction.set_memory_base(base);
         instruction.set_memory_index(INDEX);
         instruction.set_memory_index_scale(bytes);
+        instruction.set_memory_displacement64((part * bytes) as u64 * T::LANES as u64);
         instruction.set_memory_displ_size(1);
     }
-}
 
-/// A register by the name of the part that an instruction works on.
-fn part(code: Code, operand: u32, register: Register) -> Register {
-    let number = || register as u32 - Register::ZMM0 as u32;
-    match (code, operand) {
-        _ if !register.is_zmm() => register,
-        (
-            Code::EVEX_Vmovdqu8_xmm_k1z_xmmm128
-            | Code::EVEX_Vmovdqu8_xmmm128_k1z_xmm
-            | Code::EVEX_Vptestmb_kr_k1_xmm_xmmm128
-            | Code::EVEX_Vpmovm2b_xmm_kr
-            | Code::EVEX_Vpabsb_xmm_k1z_xmmm128,
-            _,
-        ) => Register::XMM0 + number(),
-        (Code::EVEX_Vcvtps2ph_ymmm256_k1z_zmm_imm8_sae, 0) | (Code::EVEX_Vcvtph2ps_zmm_k1z_ymmm256_sae, 1) => {
-            Register::YMM0 + number()
-        }
-        _ => register,
+    /// Makes a register an operand, by the name of the part that the instruction works on.
+    fn register(&self, instruction: &mut Instruction, operand: u32, register: Register) {
+        let named = match T::part(instruction.code(), operand) {
+            Some(first) if !register.is_k() => first + (register as u32 - T::VECTORS.0 as u32),
+            _ => register,
+        };
+        instruction.set_op_kind(operand, OpKind::Register);
+        instruction.set_op_register(operand, named);
     }
-}
-
-fn register(instruction: &mut Instruction, operand: u32, register: Register) {
-    instruction.set_op_kind(operand, OpKind::Register);
-    instruction.set_op_register(operand, part(instruction.code(), operand, register));
 }

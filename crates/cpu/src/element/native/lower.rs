@@ -1,81 +1,15 @@
-//! From instructions to those of AVX-512. Floats of any dtype are held as 16 f32 in a vector, bools as a mask.
+//! From instructions to those of a target.
 
+use super::program::{Builder, Program, Source};
+use super::target::{NO_EXCEPTION, ONE, SIGN, Target};
 use super::{Run, Stored};
 use crate::element::is_half;
 use crate::element::place::is_exact;
 use crate::math::{Arithmetic, functions};
 use half::{bf16, f16};
-use iced_x86::Code as X86;
 use meshwork_graph::ops::{BinaryOp, Code, Element, Instr, UnaryOp};
 use meshwork_graph::{DType, Scalar};
-use smallvec::{SmallVec, smallvec};
-
-/// The value of a step, by its number.
-pub type Value = u16;
-
-/// What a machine instruction reads.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Source {
-    Value(Value),
-    /// 32 bits for all lanes, from the table of constants.
-    Constant(u32),
-    /// The elements at an address, so many bytes each.
-    Memory {
-        address: u16,
-        bytes: u32,
-    },
-    /// The f32 at an address.
-    One {
-        address: u16,
-    },
-}
-
-/// Where the result of a machine instruction goes.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Place {
-    Vector,
-    Mask,
-    /// The elements at an address, so many bytes each.
-    Memory {
-        address: u16,
-        bytes: u32,
-    },
-}
-
-/// A machine instruction.
-#[derive(Clone, Debug)]
-pub struct Step {
-    pub code: X86,
-    pub to: Place,
-    pub sources: SmallVec<[Source; 2]>,
-    pub immediate: Option<u8>,
-    /// The first source is a value whose register the machine instruction gives the result.
-    pub over: bool,
-    /// Lanes outside of this mask become zeros.
-    pub lanes: Option<Value>,
-}
-
-impl Step {
-    /// The values that it reads.
-    pub fn reads(&self) -> impl Iterator<Item = Value> {
-        let values = self.sources.iter().filter_map(|source| match *source {
-            Source::Value(value) => Some(value),
-            _ => None,
-        });
-        values.chain(self.lanes)
-    }
-}
-
-/// The loop's body: step number `i` defines value `i`.
-#[derive(Debug, Default)]
-pub struct Program {
-    pub steps: Vec<Step>,
-    /// Addresses of operands.
-    pub addresses: usize,
-}
-
-const SIGN: u32 = 0x8000_0000;
-const ONE: u32 = 0x3f80_0000;
+use smallvec::SmallVec;
 
 /// Predicates of `vcmpps`: quiet, and false for NaN unless they say otherwise.
 mod compare {
@@ -91,8 +25,8 @@ mod compare {
 
 /// The machine instructions of a run. What is stored is stored when all has been loaded, so that results may lie where
 /// inputs do.
-pub fn lower(run: &Run) -> Program {
-    let mut lowering = Lowering { run, program: Program::default(), registers: vec![None; run.inputs.len()] };
+pub fn lower<T: Target>(run: &Run) -> Program {
+    let mut lowering = Lowering { run, code: Builder::<T>::new(), registers: vec![None; run.inputs.len()] };
     for instr in &run.code {
         let value = lowering.instr(instr);
         lowering.registers.push(Some(value));
@@ -100,54 +34,19 @@ pub fn lower(run: &Run) -> Program {
     for (k, &(register, stored)) in run.outputs.iter().enumerate() {
         lowering.store((run.inputs.len() + k) as u16, register, stored);
     }
-    lowering.program.addresses = run.inputs.len() + run.outputs.len();
-    lowering.program
+    let mut program = lowering.code.program;
+    program.addresses = run.inputs.len() + run.outputs.len();
+    program
 }
 
-struct Lowering<'a> {
+struct Lowering<'a, T> {
     run: &'a Run,
-    program: Program,
+    code: Builder<T>,
     /// What registers are, as far as they have been loaded or computed.
     registers: Vec<Option<Source>>,
 }
 
-impl Lowering<'_> {
-    fn step(&mut self, step: Step) -> Source {
-        self.program.steps.push(step);
-        Source::Value((self.program.steps.len() - 1) as Value)
-    }
-
-    fn vector(&mut self, code: X86, sources: &[Source]) -> Source {
-        self.step(Step { code, to: Place::Vector, sources: sources.into(), immediate: None, over: false, lanes: None })
-    }
-
-    fn immediate(&mut self, code: X86, sources: &[Source], immediate: u8) -> Source {
-        let immediate = Some(immediate);
-        self.step(Step { code, to: Place::Vector, sources: sources.into(), immediate, over: false, lanes: None })
-    }
-
-    /// An instruction whose result takes the place of its first operand.
-    fn over(&mut self, code: X86, sources: &[Source], immediate: Option<u8>) -> Source {
-        self.step(Step { code, to: Place::Vector, sources: sources.into(), immediate, over: true, lanes: None })
-    }
-
-    fn mask(&mut self, code: X86, sources: &[Source], immediate: Option<u8>) -> Source {
-        self.step(Step { code, to: Place::Mask, sources: sources.into(), immediate, over: false, lanes: None })
-    }
-
-    /// A vector that is zero outside of a mask.
-    fn within(&mut self, code: X86, lanes: Source, source: Source) -> Source {
-        let Source::Value(lanes) = lanes else { unreachable!("masks are computed") };
-        self.step(Step {
-            code,
-            to: Place::Vector,
-            sources: smallvec![source],
-            immediate: None,
-            over: false,
-            lanes: Some(lanes),
-        })
-    }
-
+impl<T: Target> Lowering<'_, T> {
     /// The value of a register, which may be a constant.
     fn register(&mut self, register: u16) -> Source {
         if let Some(value) = self.registers[usize::from(register)] {
@@ -159,73 +58,41 @@ impl Lowering<'_> {
     }
 
     fn load(&mut self, address: u16) -> Source {
-        let from = |bytes: u32| Source::Memory { address, bytes };
-        match self.run.inputs[usize::from(address)] {
-            Stored::F32 | Stored::F32PastCaches => self.vector(X86::EVEX_Vmovups_zmm_k1z_zmmm512, &[from(4)]),
+        let stored = self.run.inputs[usize::from(address)];
+        let from = (address, stored.bytes());
+        match stored {
+            Stored::F32 | Stored::F32PastCaches => self.code.load(T::CODES.load, from),
             Stored::BF16 => {
-                let wide = self.vector(X86::EVEX_Vpmovzxwd_zmm_k1z_ymmm256, &[from(2)]);
-                self.immediate(X86::EVEX_Vpslld_zmm_k1z_zmmm512b32_imm8, &[wide], 16)
+                let wide = self.code.load(T::CODES.widen, from);
+                self.code.shift(T::CODES.shift_left, wide, 16)
             }
-            Stored::F16 => self.vector(X86::EVEX_Vcvtph2ps_zmm_k1z_ymmm256_sae, &[from(2)]),
-            Stored::One => self.vector(X86::EVEX_Vbroadcastss_zmm_k1z_xmmm32, &[Source::One { address }]),
-            Stored::Bool => {
-                let bytes = self.vector(X86::EVEX_Vmovdqu8_xmm_k1z_xmmm128, &[from(1)]);
-                self.mask(X86::EVEX_Vptestmb_kr_k1_xmm_xmmm128, &[bytes, bytes], None)
-            }
+            Stored::F16 => self.code.load(T::CODES.from_f16, from),
+            Stored::One => self.code.vector(T::CODES.broadcast, &[Source::One { address }]),
+            Stored::Bool => T::load_bools(&mut self.code, address),
         }
     }
 
     /// Values of f16 and bf16 have been rounded before.
     fn store(&mut self, address: u16, register: u16, stored: Stored) {
         let value = self.register(register);
-        let (code, bytes, value, immediate) = match stored {
-            Stored::F32 => (X86::EVEX_Vmovups_zmmm512_k1z_zmm, 4, self.computed(value), None),
-            Stored::F32PastCaches => (X86::EVEX_Vmovntps_m512_zmm, 4, self.computed(value), None),
-            Stored::F16 => (X86::EVEX_Vcvtps2ph_ymmm256_k1z_zmm_imm8_sae, 2, self.computed(value), Some(0)),
-            Stored::BF16 => {
-                let high = self.immediate(X86::EVEX_Vpsrld_zmm_k1z_zmmm512b32_imm8, &[value], 16);
-                (X86::EVEX_Vpmovdw_ymmm256_k1z_zmm, 2, high, None)
-            }
-            Stored::Bool => {
-                let ones = self.vector(X86::EVEX_Vpmovm2b_xmm_kr, &[value]);
-                let bytes = self.vector(X86::EVEX_Vpabsb_xmm_k1z_xmmm128, &[ones]);
-                (X86::EVEX_Vmovdqu8_xmmm128_k1z_xmm, 1, bytes, None)
-            }
+        let value = self.code.computed(value);
+        let (code, immediate) = match stored {
+            Stored::F32 => (T::CODES.store, None),
+            Stored::F32PastCaches => (T::CODES.store_past_caches, None),
+            Stored::F16 => (T::CODES.to_f16, Some(0)),
+            Stored::BF16 => return T::store_bf16(&mut self.code, address, value),
+            Stored::Bool => return T::store_bools(&mut self.code, address, value),
             Stored::One => unreachable!("a run has a result for each element"),
         };
-        let to = Place::Memory { address, bytes };
-        self.step(Step { code, to, sources: smallvec![value], immediate, over: false, lanes: None });
-    }
-
-    /// The value in a register of the processor.
-    fn computed(&mut self, source: Source) -> Source {
-        match source {
-            Source::Constant(_) => self.vector(X86::EVEX_Vbroadcastss_zmm_k1z_xmmm32, &[source]),
-            _ => source,
-        }
-    }
-
-    /// An instruction of two vectors, of which the second may be a constant.
-    fn pair(&mut self, code: X86, a: Source, b: Source) -> Source {
-        let a = self.computed(a);
-        self.vector(code, &[a, b])
-    }
-
-    /// The same of two that may change places.
-    fn either(&mut self, code: X86, a: Source, b: Source) -> Source {
-        if matches!(a, Source::Constant(_)) { self.pair(code, b, a) } else { self.pair(code, a, b) }
+        self.code.store(code, (address, stored.bytes()), value, immediate);
     }
 
     fn compare(&mut self, predicate: u8, a: Source, b: Source) -> Source {
-        let a = self.computed(a);
-        self.mask(X86::EVEX_Vcmpps_kr_k1_zmm_zmmm512b32_imm8_sae, &[a, b], Some(predicate))
+        self.code.compare(predicate, a, b)
     }
 
-    /// `a` where the mask is set, else `b`.
-    fn blend(&mut self, lanes: Source, a: Source, b: Source) -> Source {
-        let Source::Value(lanes) = lanes else { unreachable!("masks are computed") };
-        let (code, sources) = (X86::EVEX_Vblendmps_zmm_k1z_zmm_zmmm512b32, smallvec![self.computed(b), a]);
-        self.step(Step { code, to: Place::Vector, sources, immediate: None, over: false, lanes: Some(lanes) })
+    fn blend(&mut self, mask: Source, a: Source, b: Source) -> Source {
+        T::blend(&mut self.code, mask, a, b)
     }
 
     fn instr(&mut self, instr: &Instr) -> Source {
@@ -241,16 +108,10 @@ impl Lowering<'_> {
             Element::Binary(op) => self.binary(op, args[0], args[1]),
             Element::Select => self.blend(args[0], args[1], args[2]),
             Element::Cast(DType::Bool) => self.compare(compare::NE_OR_UNORDERED, args[0], Source::Constant(0)),
-            Element::Cast(_) if self.is_mask(args[0]) => {
-                self.within(X86::EVEX_Vbroadcastss_zmm_k1z_xmmm32, args[0], Source::Constant(ONE))
-            }
+            Element::Cast(_) if self.code.is_mask(args[0]) => T::within(&mut self.code, args[0], Source::Constant(ONE)),
             Element::Cast(_) => args[0],
         };
         if is_half(instr.dtype) && !is_exact(instr.op) { self.round(instr.dtype, value) } else { value }
-    }
-
-    fn is_mask(&self, value: Source) -> bool {
-        matches!(value, Source::Value(value) if self.program.steps[usize::from(value)].to == Place::Mask)
     }
 
     fn unary(&mut self, op: UnaryOp, x: Source) -> Source {
@@ -258,36 +119,35 @@ impl Lowering<'_> {
         let zero = Source::Constant(0);
         let one = Source::Constant(ONE);
         match op {
-            Neg => self.either(X86::EVEX_Vpxord_zmm_k1z_zmm_zmmm512b32, x, Source::Constant(SIGN)),
-            Abs => self.either(X86::EVEX_Vpandd_zmm_k1z_zmm_zmmm512b32, x, Source::Constant(!SIGN)),
+            Neg => self.code.either(T::CODES.xor, x, Source::Constant(SIGN)),
+            Abs => self.code.either(T::CODES.and, x, Source::Constant(!SIGN)),
             Sign => {
                 let (below, above) = (self.compare(compare::LT, x, zero), self.compare(compare::GT, x, zero));
-                let y = self.within(X86::EVEX_Vbroadcastss_zmm_k1z_xmmm32, below, Source::Constant(SIGN | ONE));
+                let y = T::within(&mut self.code, below, Source::Constant(SIGN | ONE));
                 let y = self.blend(above, one, y);
                 let nan = self.compare(compare::UNORDERED, x, x);
                 self.blend(nan, x, y)
             }
-            Recip => self.pair(X86::EVEX_Vdivps_zmm_k1z_zmm_zmmm512b32_er, one, x),
-            Sqrt => self.vector(X86::EVEX_Vsqrtps_zmm_k1z_zmmm512b32_er, &[x]),
+            Recip => self.code.pair(T::CODES.div, one, x),
+            Sqrt => self.code.vector(T::CODES.sqrt, &[x]),
             Rsqrt => {
-                let root = self.vector(X86::EVEX_Vsqrtps_zmm_k1z_zmmm512b32_er, &[x]);
-                self.pair(X86::EVEX_Vdivps_zmm_k1z_zmm_zmmm512b32_er, one, root)
+                let root = self.code.vector(T::CODES.sqrt, &[x]);
+                self.code.pair(T::CODES.div, one, root)
             }
             Round | Floor | Ceil => {
-                // Bit 3: no exception where the result is not exact.
-                let mode = 8 + match op {
+                let mode = match op {
                     Round => 0,
                     Floor => 1,
                     _ => 2,
                 };
-                self.immediate(X86::EVEX_Vrndscaleps_zmm_k1z_zmmm512b32_imm8_sae, &[x], mode)
+                self.code.immediate(T::CODES.round, &[x], NO_EXCEPTION + mode)
             }
             Relu => {
-                let x = self.computed(x);
+                let x = self.code.computed(x);
                 let kept = self.compare(compare::NOT_LE_OR_UNORDERED, x, zero);
-                self.within(X86::EVEX_Vmovaps_zmm_k1z_zmmm512, kept, x)
+                T::within(&mut self.code, kept, x)
             }
-            Not => self.mask(X86::VEX_Knotw_kr_kr, &[x], None),
+            Not => T::not(&mut self.code, x),
             Exp => functions::exp(self, x),
             Expm1 => functions::expm1(self, x),
             Log => functions::log(self, x),
@@ -302,15 +162,13 @@ impl Lowering<'_> {
     fn binary(&mut self, op: BinaryOp, a: Source, b: Source) -> Source {
         use BinaryOp::*;
         match op {
-            Add => self.either(X86::EVEX_Vaddps_zmm_k1z_zmm_zmmm512b32_er, a, b),
-            Sub => self.pair(X86::EVEX_Vsubps_zmm_k1z_zmm_zmmm512b32_er, a, b),
-            Mul => self.either(X86::EVEX_Vmulps_zmm_k1z_zmm_zmmm512b32_er, a, b),
-            Div => self.pair(X86::EVEX_Vdivps_zmm_k1z_zmm_zmmm512b32_er, a, b),
+            Add => self.code.either(T::CODES.add, a, b),
+            Sub => self.code.pair(T::CODES.sub, a, b),
+            Mul => self.code.either(T::CODES.mul, a, b),
+            Div => self.code.pair(T::CODES.div, a, b),
             Max | Min => {
-                let a = self.computed(a);
-                // Bit 2: the sign is that of the result; zeros are ordered by their signs.
-                let mode = 4 + u8::from(op == Max);
-                let y = self.immediate(X86::EVEX_Vrangeps_zmm_k1z_zmm_zmmm512b32_imm8_sae, &[a, b], mode);
+                let (a, b) = (self.code.computed(a), self.code.computed(b));
+                let y = T::extremum(&mut self.code, op == Max, a, b);
                 let nan = self.compare(compare::UNORDERED, a, b);
                 self.blend(nan, Source::Constant(f32::NAN.to_bits()), y)
             }
@@ -320,35 +178,35 @@ impl Lowering<'_> {
             Le => self.compare(compare::LE, a, b),
             Gt => self.compare(compare::GT, a, b),
             Ge => self.compare(compare::GE, a, b),
-            And => self.mask(X86::VEX_Kandw_kr_kr_kr, &[a, b], None),
-            Or => self.mask(X86::VEX_Korw_kr_kr_kr, &[a, b], None),
-            Xor => self.mask(X86::VEX_Kxorw_kr_kr_kr, &[a, b], None),
+            And => self.code.mask(T::CODES.mask_and, &[a, b], None),
+            Or => self.code.mask(T::CODES.mask_or, &[a, b], None),
+            Xor => self.code.mask(T::CODES.mask_xor, &[a, b], None),
             Pow => unreachable!("powers are not simple"),
         }
     }
 
     /// The nearest values of f16 or bf16, ties to even.
     fn round(&mut self, dtype: DType, x: Source) -> Source {
-        let x = self.computed(x);
+        let x = self.code.computed(x);
         if dtype == DType::F16 {
-            let half = self.immediate(X86::EVEX_Vcvtps2ph_ymmm256_k1z_zmm_imm8_sae, &[x], 0);
-            return self.vector(X86::EVEX_Vcvtph2ps_zmm_k1z_ymmm256_sae, &[half]);
+            let half = self.code.immediate(T::CODES.to_f16, &[x], 0);
+            return self.code.vector(T::CODES.from_f16, &[half]);
         }
         let constant = Source::Constant;
-        let last = self.immediate(X86::EVEX_Vpsrld_zmm_k1z_zmmm512b32_imm8, &[x], 16);
-        let odd = self.pair(X86::EVEX_Vpandd_zmm_k1z_zmm_zmmm512b32, last, constant(1));
-        let most = self.pair(X86::EVEX_Vpaddd_zmm_k1z_zmm_zmmm512b32, odd, constant(0x7fff));
-        let moved = self.pair(X86::EVEX_Vpaddd_zmm_k1z_zmm_zmmm512b32, x, most);
+        let last = self.code.shift(T::CODES.shift_right, x, 16);
+        let odd = self.code.pair(T::CODES.and, last, constant(1));
+        let most = self.code.pair(T::CODES.int_add, odd, constant(0x7fff));
+        let moved = self.code.pair(T::CODES.int_add, x, most);
         // A NaN stays one, with its quiet bit set.
         let nan = self.compare(compare::UNORDERED, x, x);
-        let quiet = self.pair(X86::EVEX_Vpord_zmm_k1z_zmm_zmmm512b32, x, constant(0x0040_0000));
+        let quiet = self.code.pair(T::CODES.or, x, constant(0x0040_0000));
         let y = self.blend(nan, quiet, moved);
-        self.pair(X86::EVEX_Vpandd_zmm_k1z_zmm_zmmm512b32, y, constant(0xffff_0000))
+        self.code.pair(T::CODES.and, y, constant(0xffff_0000))
     }
 }
 
 /// Code for the functions that are more than an instruction.
-impl Arithmetic for Lowering<'_> {
+impl<T: Target> Arithmetic for Lowering<'_, T> {
     type Float = Source;
     type Int = Source;
     type Mask = Source;
@@ -376,27 +234,30 @@ impl Arithmetic for Lowering<'_> {
     fn fma(&mut self, a: Source, b: Source, c: Source) -> Source {
         let is_constant = |source: Source| matches!(source, Source::Constant(_));
         let (a, b) = if is_constant(a) { (b, a) } else { (a, b) };
-        let a = self.computed(a);
+        let a = self.code.computed(a);
         if is_constant(b) {
-            let c = self.computed(c);
-            return self.over(X86::EVEX_Vfmadd231ps_zmm_k1z_zmm_zmmm512b32_er, &[c, a, b], None);
+            let c = self.code.computed(c);
+            return self.code.over(T::CODES.fma_over_c, &[c, a, b], None);
         }
-        self.over(X86::EVEX_Vfmadd213ps_zmm_k1z_zmm_zmmm512b32_er, &[a, b, c], None)
+        self.code.over(T::CODES.fma_over_a, &[a, b, c], None)
     }
 
-    fn scaled(&mut self, x: Source, (n, _): (Source, Source)) -> Source {
-        self.pair(X86::EVEX_Vscalefps_zmm_k1z_zmm_zmmm512b32_er, x, n)
+    fn scaled(&mut self, x: Source, (float, int): (Source, Source)) -> Source {
+        match T::SCALE {
+            Some(code) => self.code.pair(code, x, float),
+            None => functions::scaled(self, x, int),
+        }
     }
 
     fn at_most(&mut self, x: Source, most: f32) -> Source {
         // Of two numbers that cannot be compared it is the second.
-        let (most, x) = (self.float(most), self.computed(x));
-        self.pair(X86::EVEX_Vminps_zmm_k1z_zmm_zmmm512b32_sae, most, x)
+        let (most, x) = (self.float(most), self.code.computed(x));
+        self.code.pair(T::CODES.min, most, x)
     }
 
     fn at_least(&mut self, x: Source, least: f32) -> Source {
-        let (least, x) = (self.float(least), self.computed(x));
-        self.pair(X86::EVEX_Vmaxps_zmm_k1z_zmm_zmmm512b32_sae, least, x)
+        let (least, x) = (self.float(least), self.code.computed(x));
+        self.code.pair(T::CODES.max, least, x)
     }
 
     fn abs(&mut self, x: Source) -> Source {
@@ -408,10 +269,7 @@ impl Arithmetic for Lowering<'_> {
     }
 
     fn copysign(&mut self, size: Source, sign: Source) -> Source {
-        let (size, sign) = (self.computed(size), self.computed(sign));
-        // Where the third operand has a 1, the bit of the second.
-        let sources = [size, sign, Source::Constant(SIGN)];
-        self.over(X86::EVEX_Vpternlogd_zmm_k1z_zmm_zmmm512b32_imm8, &sources, Some(0b1101_1000))
+        T::copysign(&mut self.code, size, sign)
     }
 
     fn is_less(&mut self, a: Source, b: Source) -> Source {
@@ -427,7 +285,7 @@ impl Arithmetic for Lowering<'_> {
     }
 
     fn is_nan(&mut self, x: Source) -> Source {
-        let x = self.computed(x);
+        let x = self.code.computed(x);
         self.compare(compare::UNORDERED, x, x)
     }
 
@@ -448,27 +306,27 @@ impl Arithmetic for Lowering<'_> {
     }
 
     fn int_to_float(&mut self, x: Source) -> Source {
-        self.vector(X86::EVEX_Vcvtdq2ps_zmm_k1z_zmmm512b32_er, &[x])
+        self.code.vector(T::CODES.int_to_float, &[x])
     }
 
     fn int_add(&mut self, a: Source, b: Source) -> Source {
-        self.either(X86::EVEX_Vpaddd_zmm_k1z_zmm_zmmm512b32, a, b)
+        self.code.either(T::CODES.int_add, a, b)
     }
 
     fn int_sub(&mut self, a: Source, b: Source) -> Source {
-        self.pair(X86::EVEX_Vpsubd_zmm_k1z_zmm_zmmm512b32, a, b)
+        self.code.pair(T::CODES.int_sub, a, b)
     }
 
     fn int_and(&mut self, a: Source, b: Source) -> Source {
-        self.either(X86::EVEX_Vpandd_zmm_k1z_zmm_zmmm512b32, a, b)
+        self.code.either(T::CODES.and, a, b)
     }
 
     fn shift_left(&mut self, x: Source, bits: u8) -> Source {
-        self.immediate(X86::EVEX_Vpslld_zmm_k1z_zmmm512b32_imm8, &[x], bits)
+        self.code.shift(T::CODES.shift_left, x, bits)
     }
 
     fn shift_right(&mut self, x: Source, bits: u8) -> Source {
-        self.immediate(X86::EVEX_Vpsrad_zmm_k1z_zmmm512b32_imm8, &[x], bits)
+        self.code.shift(T::CODES.shift_right_signed, x, bits)
     }
 
     fn choose_int(&mut self, mask: Source, a: Source, b: Source) -> Source {

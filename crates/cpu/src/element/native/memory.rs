@@ -1,40 +1,110 @@
 //! Memory that holds machine code.
 
+use super::{Run, Stored};
 use memmap2::{Mmap, MmapMut};
+use smallvec::SmallVec;
 
 /// Machine code of a run.
 #[derive(Debug)]
 pub struct Native {
     code: Mmap,
     /// What the code reads besides its operands.
-    constants: Vec<u32>,
+    constants: Vec<Line>,
+    /// Elements that are computed at once.
+    lanes: usize,
+    rest: Rest,
+}
+
+/// How elements are computed that fill no vector.
+#[derive(Debug)]
+pub enum Rest {
+    /// By the code, which is told which elements there are.
+    Masked,
+    /// As a vector whose other elements have no meaning, in memory of its own.
+    Apart { inputs: SmallVec<[Stored; 8]>, outputs: SmallVec<[Stored; 4]> },
+}
+
+impl Rest {
+    pub fn apart(run: &Run) -> Rest {
+        let outputs = run.outputs.iter().map(|&(_, stored)| stored).collect();
+        Rest::Apart { inputs: run.inputs.iter().copied().collect(), outputs }
+    }
 }
 
 /// `(addresses, constants, elements in whole vectors, which elements of the last vector there are)`.
 type Function = unsafe extern "sysv64" fn(*const *mut u8, *const u32, usize, u32);
 
-/// Elements of a vector.
-pub const LANES: usize = 16;
+/// As much as is computed at once: a line of the caches.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Line([u32; 16]);
 
 impl Native {
-    /// Makes code executable, if the system allows it.
-    pub fn new(code: &[u8], constants: Vec<u32>) -> Option<Native> {
+    /// Makes code for so many elements at once executable, if the system allows it.
+    pub fn new(code: &[u8], constants: &[u32], lanes: usize, rest: Rest) -> Option<Native> {
         let mut room = MmapMut::map_anon(code.len()).ok()?;
         room.copy_from_slice(code);
-        Some(Native { code: room.make_exec().ok()?, constants })
+        let line = |numbers: &[u32]| Line(std::array::from_fn(|i| numbers.get(i).copied().unwrap_or(0)));
+        let constants = constants.chunks(16).map(line).collect();
+        Some(Native { code: room.make_exec().ok()?, constants, lanes, rest })
     }
 
     /// Runs the code on `count` elements at the addresses, inputs first and outputs behind them.
     ///
     /// # Safety
-    /// The processor must be able to run AVX-512; the inputs must hold `count` elements as the run says and the outputs
+    /// The processor must be able to run the code; the inputs must hold `count` elements as the run says and the outputs
     /// have room for them. An output may be where an input is if their elements have the same size.
     pub unsafe fn run(&self, addresses: &[*mut u8], count: usize) {
-        let (whole, rest) = (count / LANES * LANES, count % LANES);
+        let rest = count % self.lanes;
+        let whole = count - rest;
+        // SAFETY: the caller's promise.
+        unsafe {
+            match &self.rest {
+                Rest::Masked => self.call(addresses, whole, (1 << rest) - 1),
+                Rest::Apart { inputs, outputs } => {
+                    if whole > 0 {
+                        self.call(addresses, whole, 0);
+                    }
+                    if rest > 0 {
+                        self.apart(addresses, (inputs, outputs), whole, rest);
+                    }
+                }
+            }
+        }
+    }
+
+    unsafe fn call(&self, addresses: &[*mut u8], whole: usize, rest: u32) {
         // SAFETY: the memory holds the code of such a function, written by `assemble`; the caller promises the rest.
         unsafe {
             let function: Function = std::mem::transmute(self.code.as_ptr());
-            function(addresses.as_ptr(), self.constants.as_ptr(), whole, (1 << rest) - 1);
+            function(addresses.as_ptr(), self.constants.as_ptr().cast(), whole, rest);
+        }
+    }
+
+    /// `count` elements from `start` on, fewer than those of a vector.
+    unsafe fn apart(
+        &self,
+        addresses: &[*mut u8],
+        (inputs, outputs): (&[Stored], &[Stored]),
+        start: usize,
+        count: usize,
+    ) {
+        let mut lines: SmallVec<[Line; 8]> = SmallVec::from_elem(Line([0; 16]), addresses.len());
+        // SAFETY: the caller's promise, for the elements behind `start`.
+        unsafe {
+            let mut own: SmallVec<[*mut u8; 8]> = lines.iter_mut().map(|line| line.0.as_mut_ptr().cast()).collect();
+            for ((own, &address), &stored) in own.iter_mut().zip(addresses).zip(inputs) {
+                let bytes = stored.bytes() as usize;
+                match stored {
+                    Stored::One => *own = address,
+                    _ => address.add(start * bytes).copy_to_nonoverlapping(*own, count * bytes),
+                }
+            }
+            self.call(&own, self.lanes, 0);
+            for ((own, &address), &stored) in own.iter().zip(addresses).skip(inputs.len()).zip(outputs) {
+                let bytes = stored.bytes() as usize;
+                own.copy_to_nonoverlapping(address.add(start * bytes), count * bytes);
+            }
         }
     }
 }

@@ -1,16 +1,24 @@
 //! Runs of simple instructions as machine code. Loops over one instruction each read and write the first cache for every
 //! operation; here a vector of elements is loaded once, goes through all instructions in registers, and is stored.
 //!
-//! `lower` chooses machine instructions that do the arithmetic of `ops.rs` to the bit, `assemble` gives their values
-//! registers and writes the loop, `memory` makes it executable. There is code for AVX-512; other levels, and systems that
-//! allow no new code, run the loops.
+//! `lower` chooses machine instructions that do the arithmetic of `ops.rs` to the bit (`program` is their list), `assemble`
+//! gives their values registers and writes the loop, `memory` makes it executable. What instruction sets differ in is a
+//! `target`: there are `avx512` and `avx2`. Other levels, and systems that allow no new code, run the loops.
 
 #[cfg(target_arch = "x86_64")]
 mod assemble;
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "x86_64")]
 mod lower;
 #[cfg(target_arch = "x86_64")]
 mod memory;
+#[cfg(target_arch = "x86_64")]
+mod program;
+#[cfg(target_arch = "x86_64")]
+mod target;
 
 use super::is_constant;
 use crate::Level;
@@ -85,7 +93,7 @@ pub fn is_simple(op: &Fused, instr: &Instr, level: Level) -> bool {
 }
 
 fn has_code(level: Level) -> bool {
-    cfg!(target_arch = "x86_64") && level == Level::Avx512
+    cfg!(target_arch = "x86_64") && level >= Level::Avx2
 }
 
 /// Whether an instruction can be part of a run on elements of one row: there a value of the row is one for all.
@@ -121,19 +129,33 @@ pub enum Refused {
     Memory,
 }
 
-/// The machine code of a run.
-pub fn compile(run: &Run) -> Result<Native, Refused> {
+/// The machine code of a run for a level.
+pub fn compile(run: &Run, level: Level) -> Result<Native, Refused> {
     #[cfg(target_arch = "x86_64")]
-    {
-        let program = lower::lower(run);
-        let (code, constants) = assemble::assemble(&program)?;
-        memory::Native::new(&code, constants).ok_or(Refused::Memory)
+    match level {
+        Level::Avx512 => return code::<avx512::Avx512>(run),
+        Level::Avx2 => return code::<avx2::Avx2>(run),
+        Level::Portable | Level::Neon => {}
     }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        let _ = run;
-        Err(Refused::Memory)
+    let _ = (run, level);
+    Err(Refused::Memory)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn code<T: target::Target>(run: &Run) -> Result<Native, Refused> {
+    let one = lower::lower::<T>(run);
+    if T::HAS_MASKS {
+        let (code, constants) = assemble::assemble::<T>(&one)?;
+        return Native::new(&code, &constants, T::LANES, memory::Rest::Masked).ok_or(Refused::Memory);
     }
+    // Two vectors at once, if there are registers for them.
+    let two = one.doubled();
+    let (lanes, assembled) = match assemble::assemble::<T>(&two) {
+        Ok(assembled) => (2 * T::LANES, assembled),
+        Err(_) => (T::LANES, assemble::assemble::<T>(&one)?),
+    };
+    let (code, constants) = assembled;
+    Native::new(&code, &constants, lanes, memory::Rest::apart(run)).ok_or(Refused::Memory)
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]

@@ -26,12 +26,14 @@ fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|x| if x.is_nan() { u32::MAX } else { x.to_bits() }).collect()
 }
 
+/// The levels that have code here.
+fn levels() -> impl Iterator<Item = Level> {
+    Level::available().into_iter().filter(|&level| has_code(level))
+}
+
 /// One instruction on three registers of a dtype, by the loops and by machine code, on every number of elements up to
 /// some vectors.
 fn agrees(element: Element, dtype: DType, result: DType) {
-    if !Level::Avx512.is_available() {
-        return;
-    }
     let arity = element.arity();
     let is_select = element == Element::Select;
     let mut inputs = vec![Stored::held(dtype).unwrap(); arity];
@@ -41,8 +43,8 @@ fn agrees(element: Element, dtype: DType, result: DType) {
     let args: Vec<u16> = (0..arity as u16).collect();
     let out = Stored::held(result).unwrap();
     let run = Run { inputs, code: vec![instr(element, &args, result)], outputs: vec![(arity as u16, out)] };
-    let native = compile(&run).unwrap();
-    for count in (1..70).chain([1024]) {
+    for (level, count) in levels().flat_map(|level| (1..70).chain([1024]).map(move |count| (level, count))) {
+        let native = compile(&run, level).unwrap();
         let round = |x: f32| match dtype {
             DType::F16 => half::f16::from_f32(x).to_f32(),
             DType::BF16 => half::bf16::from_f32(x).to_f32(),
@@ -79,7 +81,7 @@ fn agrees(element: Element, dtype: DType, result: DType) {
                 ops::round(result, &tile);
             }
         }
-        assert_eq!(bits(&found), bits(&expected), "{element:?} of {dtype}, {count} elements");
+        assert_eq!(bits(&found), bits(&expected), "{element:?} of {dtype}, {count} elements, {level:?}");
     }
 }
 
@@ -115,9 +117,6 @@ fn every_instruction_gives_the_bits_of_its_loop() {
 /// Bit patterns of every size, sign and kind.
 #[test]
 fn functions_give_the_bits_of_their_definition() {
-    if !Level::Avx512.is_available() {
-        return;
-    }
     use crate::math;
     use UnaryOp::*;
     type Function = (UnaryOp, fn(f32) -> f32);
@@ -131,7 +130,7 @@ fn functions_give_the_bits_of_their_definition() {
         (Erf, math::erf),
     ];
     let all: Vec<f32> = (0..=u32::MAX).step_by(16_363).map(f32::from_bits).collect();
-    for (op, function) in functions {
+    for (level, (op, function)) in levels().flat_map(|level| functions.map(|function| (level, function))) {
         let run = Run {
             inputs: vec![Stored::F32],
             code: vec![instr(Element::Unary(op), &[0], DType::F32)],
@@ -139,22 +138,21 @@ fn functions_give_the_bits_of_their_definition() {
         };
         let mut found = vec![0f32; all.len()];
         // SAFETY: operands of as many elements.
-        unsafe { compile(&run).unwrap().run(&[all.as_ptr().cast_mut().cast(), found.as_mut_ptr().cast()], all.len()) };
+        unsafe {
+            compile(&run, level).unwrap().run(&[all.as_ptr().cast_mut().cast(), found.as_mut_ptr().cast()], all.len());
+        }
         for (&x, &found) in all.iter().zip(&found) {
             let expected = function(x);
-            assert_eq!(bits(&[found]), bits(&[expected]), "{op:?} of {x:e}: {found:e}, not {expected:e}");
+            assert_eq!(bits(&[found]), bits(&[expected]), "{op:?} of {x:e}: {found:e}, not {expected:e}, {level:?}");
         }
     }
 }
 
 #[test]
 fn constants_stand_on_either_side() {
-    if !Level::Avx512.is_available() {
-        return;
-    }
     use BinaryOp::*;
     let x = numbers(5, 37);
-    for op in [Add, Sub, Mul, Div, Max, Min] {
+    for (level, op) in levels().flat_map(|level| [Add, Sub, Mul, Div, Max, Min].map(|op| (level, op))) {
         for (args, swapped) in [([0u16, 1], false), ([1, 0], true)] {
             let three = instr(Code::Const(Scalar::Float(3.3)), &[], DType::F32);
             let code = vec![three, instr(Element::Binary(op), &args, DType::F32)];
@@ -166,41 +164,36 @@ fn constants_stand_on_either_side() {
             let tile = Tile { args: sides, out: expected.as_mut_ptr().cast(), count: 37, level: Level::Portable };
             // SAFETY: operands of 37 elements.
             unsafe {
-                compile(&run).unwrap().run(&[x8.cast_mut(), found.as_mut_ptr().cast()], 37);
+                compile(&run, level).unwrap().run(&[x8.cast_mut(), found.as_mut_ptr().cast()], 37);
                 ops::binary(op, held(DType::F32), &tile);
             }
-            assert_eq!(bits(&found), bits(&expected), "{op:?}");
+            assert_eq!(bits(&found), bits(&expected), "{op:?}, {level:?}");
         }
     }
 }
 
 #[test]
 fn narrow_floats_are_widened_and_stored() {
-    if !Level::Avx512.is_available() {
-        return;
-    }
-    let run = |stored: Stored, dtype: DType| {
+    let run = |stored: Stored, dtype: DType, level: Level| {
         let code = vec![instr(Element::Unary(UnaryOp::Neg), &[0], dtype)];
-        compile(&Run { inputs: vec![stored], code, outputs: vec![(1, stored)] }).unwrap()
+        compile(&Run { inputs: vec![stored], code, outputs: vec![(1, stored)] }, level).unwrap()
     };
     let all: Vec<u16> = (0..=u16::MAX).collect();
     let mut found = vec![0u16; all.len()];
-    for (stored, dtype) in [(Stored::F16, DType::F16), (Stored::BF16, DType::BF16)] {
+    let kinds = [(Stored::F16, DType::F16), (Stored::BF16, DType::BF16)];
+    for (level, (stored, dtype)) in levels().flat_map(|level| kinds.map(|kind| (level, kind))) {
         let addresses = [all.as_ptr().cast_mut().cast(), found.as_mut_ptr().cast()];
         // SAFETY: operands of as many elements.
-        unsafe { run(stored, dtype).run(&addresses, all.len()) };
+        unsafe { run(stored, dtype, level).run(&addresses, all.len()) };
         for (&x, &y) in all.iter().zip(&found) {
             let is_nan = if stored == Stored::F16 { x & 0x7fff > 0x7c00 } else { x & 0x7fff > 0x7f80 };
-            assert!(y == x ^ 0x8000 || is_nan && y & 0x7fff > 0x7c00, "{stored:?} {x:#x}: {y:#x}");
+            assert!(y == x ^ 0x8000 || is_nan && y & 0x7fff > 0x7c00, "{stored:?} {x:#x}: {y:#x}, {level:?}");
         }
     }
 }
 
 #[test]
 fn many_operands_and_values_find_their_places() {
-    if !Level::Avx512.is_available() {
-        return;
-    }
     // More addresses than registers for them; all sums are stored.
     let (count, inputs) = (53, 14);
     let data: Vec<Vec<f32>> = (0..inputs as u64).map(|i| numbers(i, count)).collect();
@@ -210,16 +203,18 @@ fn many_operands_and_values_find_their_places() {
     };
     let code: Vec<Instr> = (0..inputs - 1).map(add).collect();
     let outputs = (inputs..2 * inputs - 1).map(|r| (r as u16, Stored::F32)).collect();
-    let native = compile(&Run { inputs: vec![Stored::F32; inputs], code, outputs }).unwrap();
-    let mut results = vec![vec![0f32; count]; inputs - 1];
-    let mut addresses: Vec<*mut u8> = data.iter().map(|x| x.as_ptr().cast_mut().cast()).collect();
-    addresses.extend(results.iter_mut().map(|x| x.as_mut_ptr().cast::<u8>()));
-    // SAFETY: operands of `count` elements.
-    unsafe { native.run(&addresses, count) };
-    let mut sum = data[0].clone();
-    for (x, result) in data[1..].iter().zip(&results) {
-        sum.iter_mut().zip(x).for_each(|(sum, x)| *sum += x);
-        assert_eq!(bits(result), bits(&sum));
+    let run = Run { inputs: vec![Stored::F32; inputs], code, outputs };
+    for level in levels() {
+        let mut results = vec![vec![0f32; count]; inputs - 1];
+        let mut addresses: Vec<*mut u8> = data.iter().map(|x| x.as_ptr().cast_mut().cast()).collect();
+        addresses.extend(results.iter_mut().map(|x| x.as_mut_ptr().cast::<u8>()));
+        // SAFETY: operands of `count` elements.
+        unsafe { compile(&run, level).unwrap().run(&addresses, count) };
+        let mut sum = data[0].clone();
+        for (x, result) in data[1..].iter().zip(&results) {
+            sum.iter_mut().zip(x).for_each(|(sum, x)| *sum += x);
+            assert_eq!(bits(result), bits(&sum), "{level:?}");
+        }
     }
 }
 
@@ -229,5 +224,7 @@ fn too_many_values_at_once_are_refused() {
     let loads: Vec<Instr> = (0..count).map(|i| instr(Element::Unary(UnaryOp::Neg), &[i], DType::F32)).collect();
     let outputs = (0..count).map(|i| (count + i, Stored::F32)).collect();
     let run = Run { inputs: vec![Stored::F32; count.into()], code: loads, outputs };
-    assert_eq!(compile(&run).unwrap_err(), Refused::Registers);
+    for level in levels() {
+        assert_eq!(compile(&run, level).unwrap_err(), Refused::Registers);
+    }
 }

@@ -1,0 +1,198 @@
+//! Machine instructions before their values have registers, and how they are written one after the other.
+
+use super::target::Target;
+use iced_x86::Code as X86;
+use smallvec::{SmallVec, smallvec};
+use std::marker::PhantomData;
+
+/// The value of a step, by its number.
+pub type Value = u16;
+
+/// The elements of a vector in memory.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Elements {
+    pub address: u16,
+    /// Bytes of an element.
+    pub bytes: u32,
+    /// Which of the loop's vectors.
+    pub part: u32,
+}
+
+/// What a machine instruction reads.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Source {
+    Value(Value),
+    /// 32 bits for all lanes, from the table of constants.
+    Constant(u32),
+    /// The elements at an address.
+    Memory(Elements),
+    /// The f32 at an address.
+    One {
+        address: u16,
+    },
+}
+
+/// Where the result of a machine instruction goes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Place {
+    Vector,
+    Mask,
+    /// The elements at an address.
+    Memory(Elements),
+}
+
+/// A machine instruction.
+#[derive(Clone, Debug)]
+pub struct Step {
+    pub code: X86,
+    pub to: Place,
+    pub sources: SmallVec<[Source; 2]>,
+    pub immediate: Option<u8>,
+    /// The first source is a value whose register the machine instruction gives the result.
+    pub over: bool,
+    /// Lanes outside of this mask become zeros.
+    pub lanes: Option<Value>,
+}
+
+impl Step {
+    /// The values that it reads.
+    pub fn reads(&self) -> impl Iterator<Item = Value> {
+        let values = self.sources.iter().filter_map(|source| match *source {
+            Source::Value(value) => Some(value),
+            _ => None,
+        });
+        values.chain(self.lanes)
+    }
+
+    /// The same for a vector further on, of which the values have numbers of their own.
+    fn of_part(&self, part: u32, values: &[Value]) -> Step {
+        let value = |value: Value| values[usize::from(value)];
+        let source = |&source: &Source| match source {
+            Source::Value(old) => Source::Value(value(old)),
+            Source::Memory(elements) => Source::Memory(Elements { part, ..elements }),
+            Source::Constant(_) | Source::One { .. } => source,
+        };
+        let to = match self.to {
+            Place::Memory(elements) => Place::Memory(Elements { part, ..elements }),
+            Place::Vector | Place::Mask => self.to,
+        };
+        Step { to, sources: self.sources.iter().map(source).collect(), lanes: self.lanes.map(value), ..self.clone() }
+    }
+}
+
+/// The loop's body: step number `i` defines value `i`.
+#[derive(Debug)]
+pub struct Program {
+    pub steps: Vec<Step>,
+    /// Addresses of operands.
+    pub addresses: usize,
+    /// Vectors that are computed at once.
+    pub parts: usize,
+}
+
+impl Program {
+    /// The same for two vectors side by side: one is computed while the other waits, and stores are of twice the length. A
+    /// constant is one for both.
+    pub fn doubled(&self) -> Program {
+        let mut steps: Vec<Step> = Vec::with_capacity(2 * self.steps.len());
+        let mut values: [Vec<Value>; 2] = Default::default();
+        for step in &self.steps {
+            let is_shared = !step.sources.is_empty() && step.sources.iter().all(|s| matches!(s, Source::Constant(_)));
+            for (part, values) in values.iter_mut().enumerate() {
+                if !(is_shared && part == 1) {
+                    steps.push(step.of_part(part as u32, values));
+                }
+                values.push((steps.len() - 1) as Value);
+            }
+        }
+        Program { steps, addresses: self.addresses, parts: 2 }
+    }
+}
+
+/// Writes a program for a target.
+#[derive(Debug)]
+pub struct Builder<T> {
+    pub program: Program,
+    target: PhantomData<T>,
+}
+
+impl<T: Target> Builder<T> {
+    pub fn new() -> Self {
+        Builder { program: Program { steps: vec![], addresses: 0, parts: 1 }, target: PhantomData }
+    }
+
+    pub fn step(&mut self, step: Step) -> Source {
+        self.program.steps.push(step);
+        Source::Value((self.program.steps.len() - 1) as Value)
+    }
+
+    /// A vector of the elements at an address, so many bytes each.
+    pub fn load(&mut self, code: X86, (address, bytes): (u16, u32)) -> Source {
+        self.vector(code, &[Source::Memory(Elements { address, bytes, part: 0 })])
+    }
+
+    pub fn vector(&mut self, code: X86, sources: &[Source]) -> Source {
+        self.step(Step { code, to: Place::Vector, sources: sources.into(), immediate: None, over: false, lanes: None })
+    }
+
+    pub fn immediate(&mut self, code: X86, sources: &[Source], immediate: u8) -> Source {
+        let immediate = Some(immediate);
+        self.step(Step { code, to: Place::Vector, sources: sources.into(), immediate, over: false, lanes: None })
+    }
+
+    /// An instruction whose result takes the place of its first operand.
+    pub fn over(&mut self, code: X86, sources: &[Source], immediate: Option<u8>) -> Source {
+        self.step(Step { code, to: Place::Vector, sources: sources.into(), immediate, over: true, lanes: None })
+    }
+
+    pub fn mask(&mut self, code: X86, sources: &[Source], immediate: Option<u8>) -> Source {
+        self.step(Step { code, to: Place::Mask, sources: sources.into(), immediate, over: false, lanes: None })
+    }
+
+    /// An instruction of one vector whose result is zero outside of a mask that is in a register of its own, or for
+    /// which its code says what it is there.
+    pub fn masked(&mut self, code: X86, lanes: Source, sources: &[Source]) -> Source {
+        let Source::Value(lanes) = lanes else { unreachable!("masks are computed") };
+        let (sources, lanes) = (sources.into(), Some(lanes));
+        self.step(Step { code, to: Place::Vector, sources, immediate: None, over: false, lanes })
+    }
+
+    pub fn store(&mut self, code: X86, (address, bytes): (u16, u32), value: Source, immediate: Option<u8>) {
+        let to = Place::Memory(Elements { address, bytes, part: 0 });
+        self.step(Step { code, to, sources: smallvec![value], immediate, over: false, lanes: None });
+    }
+
+    /// The value in a register of the processor.
+    pub fn computed(&mut self, source: Source) -> Source {
+        match source {
+            Source::Constant(_) => self.vector(T::CODES.broadcast, &[source]),
+            _ => source,
+        }
+    }
+
+    /// An instruction of two vectors, of which the second may be a constant.
+    pub fn pair(&mut self, code: X86, a: Source, b: Source) -> Source {
+        let a = self.computed(a);
+        self.vector(code, &[a, b])
+    }
+
+    /// The same of two that may change places.
+    pub fn either(&mut self, code: X86, a: Source, b: Source) -> Source {
+        if matches!(a, Source::Constant(_)) { self.pair(code, b, a) } else { self.pair(code, a, b) }
+    }
+
+    pub fn shift(&mut self, code: X86, x: Source, bits: u8) -> Source {
+        let x = self.computed(x);
+        self.immediate(code, &[x], bits)
+    }
+
+    /// A mask of the lanes for which a predicate of `vcmpps` is true.
+    pub fn compare(&mut self, predicate: u8, a: Source, b: Source) -> Source {
+        let a = self.computed(a);
+        self.mask(T::CODES.compare, &[a, b], Some(predicate))
+    }
+
+    pub fn is_mask(&self, value: Source) -> bool {
+        matches!(value, Source::Value(value) if self.program.steps[usize::from(value)].to == Place::Mask)
+    }
+}
