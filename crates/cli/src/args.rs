@@ -79,12 +79,18 @@ pub struct TrainArgs {
     /// Scale of the loss that f16 begins with [default: 65536]
     #[arg(long, value_name = "X", value_parser = positive, help_heading = "Training")]
     pub initial_loss_scale: Option<f64>,
-    /// Scale of the loss below which it is not halved at an overflow [default: 1]
+    /// Scale of the loss below which an overflow does not take it [default: 1]
     #[arg(long, value_name = "X", value_parser = positive, help_heading = "Training")]
     pub min_loss_scale: Option<f64>,
-    /// Steps without an overflow after which the scale of the loss is doubled [default: 2000]
+    /// Steps without an overflow after which the scale of the loss grows [default: 2000]
     #[arg(long, value_name = "N", value_parser = count, help_heading = "Training")]
     pub loss_scale_window: Option<u64>,
+    /// Factor by which the scale of the loss grows then [default: 2]
+    #[arg(long, value_name = "X", value_parser = at_least_one, help_heading = "Training")]
+    pub loss_scale_growth: Option<f64>,
+    /// Factor of the scale of the loss at an overflow [default: 0.5]
+    #[arg(long, value_name = "X", value_parser = between, help_heading = "Training")]
+    pub loss_scale_backoff: Option<f64>,
     /// Seed of everything random [default: 0]
     #[arg(long, value_name = "N", value_parser = whole, help_heading = "Training")]
     pub seed: Option<u64>,

@@ -192,6 +192,8 @@ impl Settings {
             ("initial-loss-scale", Some(self.loss_scale.initial.to_string())),
             ("min-loss-scale", Some(self.loss_scale.minimum.to_string())),
             ("loss-scale-window", Some(self.loss_scale.interval.to_string())),
+            ("loss-scale-growth", Some(self.loss_scale.growth.to_string())),
+            ("loss-scale-backoff", Some(self.loss_scale.backoff.to_string())),
             ("seed", Some(self.seed.to_string())),
             ("optimizer", Some(name_of(self.optimizer))),
             ("lr", Some(self.lr.to_string())),
@@ -265,7 +267,8 @@ fn loss_scale(args: &TrainArgs) -> Result<LossScaleOptions, Failure> {
         initial: args.initial_loss_scale.unwrap_or(usual.initial),
         minimum: args.min_loss_scale.unwrap_or(usual.minimum),
         interval: args.loss_scale_window.unwrap_or(usual.interval),
-        ..usual
+        growth: args.loss_scale_growth.unwrap_or(usual.growth),
+        backoff: args.loss_scale_backoff.unwrap_or(usual.backoff),
     };
     if options.initial < options.minimum {
         return Err(Failure::Mistake(format!(
@@ -315,6 +318,8 @@ pub fn without_effect(given: &TrainArgs, settings: &Settings) -> Vec<String> {
         ("initial-loss-scale", given.initial_loss_scale.is_some() && !is_f16, "without --precision f16"),
         ("min-loss-scale", given.min_loss_scale.is_some() && !is_f16, "without --precision f16"),
         ("loss-scale-window", given.loss_scale_window.is_some() && !is_f16, "without --precision f16"),
+        ("loss-scale-growth", given.loss_scale_growth.is_some() && !is_f16, "without --precision f16"),
+        ("loss-scale-backoff", given.loss_scale_backoff.is_some() && !is_f16, "without --precision f16"),
         ("base-batch", large.base_batch.is_some() && !is_scaled, "without --lr-scaling"),
         ("ema-warmup", given.ema_warmup.is_some() && settings.ema == 0.0, "without --ema"),
         ("save-every", given.save_every.is_some() && !saving, "without --save"),

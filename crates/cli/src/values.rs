@@ -182,6 +182,16 @@ pub fn part(text: &str) -> Result<f64, String> {
     number(text, |x| (0.0..1.0).contains(&x), "a number of at least 0 and below 1, such as 0.9")
 }
 
+/// A number above 0 and below 1.
+pub fn between(text: &str) -> Result<f64, String> {
+    number(text, |x| x > 0.0 && x < 1.0, "a number above 0 and below 1, such as 0.5")
+}
+
+/// A number of at least 1.
+pub fn at_least_one(text: &str) -> Result<f64, String> {
+    number(text, |x| x >= 1.0, "a number of at least 1, such as 2")
+}
+
 /// A number above 0, up to 1.
 pub fn probability(text: &str) -> Result<f64, String> {
     number(text, |x| x > 0.0 && x <= 1.0, "a number above 0, up to 1, such as 0.9")

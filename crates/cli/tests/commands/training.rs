@@ -117,6 +117,14 @@ fn the_scale_of_the_loss_is_chosen() {
     assert!(ran.stdout.contains(&skipped(1 << 37)), "{}", ran.stdout);
     let ran = place.ok(&format!("{large} --min-loss-scale {} --check-finite=false", 1u64 << 39));
     assert!(ran.stdout.contains(&skipped(1 << 39)), "{}", ran.stdout);
+    let ran = place.ok(&format!("{large} --loss-scale-backoff 0.125"));
+    assert!(ran.stdout.contains(&skipped(1 << 31)), "{}", ran.stdout);
+
+    // Also after it went on.
+    let grows = "train mlp --batch 300 --precision f16 --loss-scale-window 1 --loss-scale-growth 4";
+    place.ok(&format!("{grows} --steps 1 --initial-loss-scale 8 --save grows"));
+    let ran = place.ok("train --resume grows --steps 3");
+    assert!(ran.stdout.contains("the loss scale is 512\n"), "{}", ran.stdout);
 
     assert_eq!(
         place.mistake(&format!("{run} --initial-loss-scale 1 --min-loss-scale 2")),
