@@ -46,6 +46,11 @@ enum Place {
     Slot(usize),
     /// In the memory of an output.
     Output(usize),
+    /// For a whole row of elements of so many bytes, in a line that begins so many bytes behind the slots.
+    Kept {
+        at: usize,
+        size: usize,
+    },
 }
 
 #[derive(Debug)]
@@ -63,7 +68,7 @@ struct Source {
     first: Shared<u8>,
     dtype: DType,
     of_rows: bool,
-    /// How it is read by blocks of rows, and where these are behind the slots.
+    /// How it is read by blocks of rows, and where these are behind the slots and the rows that are kept.
     turned: Option<(Turned, usize)>,
 }
 
@@ -90,7 +95,7 @@ struct Plan<'a> {
     sources: Vec<Source>,
     sinks: Vec<Sink>,
     placement: Arc<Placement>,
-    /// Bytes behind the slots.
+    /// Bytes behind the slots and the rows that are kept.
     behind: usize,
     /// The length of the rows where tiles are parts of them that are taken below each other: see [`bands`].
     bands: Option<usize>,
@@ -264,7 +269,7 @@ impl<'a> Plan<'a> {
     /// Calls `body` with the memory of this thread.
     fn run(&self, body: impl FnOnce(Room)) {
         let mut arena = ARENA.take();
-        let bytes = self.placement.slots * SLOT + self.behind;
+        let bytes = self.placement.slots * SLOT + self.placement.kept + self.behind;
         arena.resize(bytes.div_ceil(size_of::<Line>()).max(arena.len()), Line([0; 64]));
         let held: SmallVec<[Held; 8]> = self.sources.iter().map(|_| Held::default()).collect();
         let room = Room { slots: arena.as_mut_ptr().cast(), held: &held };
@@ -311,6 +316,10 @@ impl<'a> Plan<'a> {
     fn address(&self, room: Room, place: Place, span: Span) -> *mut u8 {
         let (first, of_rows, dtype) = match place {
             Place::Slot(slot) => return self.slot(room, slot),
+            // SAFETY: the arena has room for the row.
+            Place::Kept { at, size } => unsafe {
+                return self.slot(room, self.placement.slots).add(at + span.column * size);
+            },
             Place::Input(i) => (&self.sources[i].first, self.sources[i].of_rows, self.sources[i].dtype),
             Place::Output(k) => (&self.sinks[k].first, self.sinks[k].of_rows, self.sinks[k].dtype),
         };
@@ -345,7 +354,7 @@ impl<'a> Plan<'a> {
             // SAFETY: a slot has room for a tile of any dtype, and the arena for the block; the elements are the source's,
             // and of floats of their size, which are moved as they are.
             return unsafe {
-                let block = self.slot(room, self.placement.slots).add(*at);
+                let block = self.slot(room, self.placement.slots).add(self.placement.kept + *at);
                 match source.dtype {
                     DType::F16 => {
                         turned.read(level, first.cast::<f16>(), start, slice(to, count), (block.cast(), held))

@@ -47,6 +47,8 @@ pub(super) struct Placement {
     /// For each output whether it is copied from its register's slot when a tile has been computed.
     pub stored: Vec<bool>,
     pub slots: usize,
+    /// Bytes of the rows that are kept, behind the slots.
+    pub kept: usize,
     /// Slot for the narrowed result where it is streamed.
     pub spare: usize,
     /// How rows are computed that are wider than a tile.
@@ -148,6 +150,7 @@ impl<'a> Placing<'a> {
             natives: vec![],
             stored: vec![],
             slots: 0,
+            kept: 0,
             spare: 0,
             wide: None,
         };
@@ -308,7 +311,7 @@ impl<'a> Placing<'a> {
         let of_rows = op.code[run[0]].of_rows;
         let stored = |register: u16| match places[usize::from(register)] {
             _ if op.of_rows(register) && !of_rows => Some(Stored::One),
-            Place::Slot(_) => Stored::held(op.dtype_of(register)),
+            Place::Slot(_) | Place::Kept { .. } => Stored::held(op.dtype_of(register)),
             Place::Output(k) if self.region.written[k].streams => Some(Stored::F32PastCaches),
             Place::Input(_) | Place::Output(_) => Stored::of(op.dtype_of(register)),
         };

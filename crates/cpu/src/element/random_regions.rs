@@ -1,5 +1,6 @@
 //! Random regions against their instructions one by one, each result stored between.
 
+use super::place::{self, Lies, Written, placement};
 use super::run;
 use crate::stream::STREAM_BYTES;
 use crate::testing::{Case, Sample, bits, each_context, samples};
@@ -321,6 +322,29 @@ fn a_wide_row_is_overwritten_when_it_is_read_no_more() {
         }
         assert_eq!(bits(&a), want[0]);
     });
+}
+
+/// Exponentials of a row are kept for the pass that divides them, unless the row is too long; they may be a result, too.
+#[test]
+fn what_is_costly_is_kept_for_the_next_pass() {
+    for (columns, kept) in [(3000, 12_032), (70_000, 0)] {
+        let shape = Shape::new(&[3, columns]);
+        let mut fused = softmax(&shape);
+        fused.outputs.push(4);
+        let written = [false; 2].map(|streams| Written { streams, by_lines: streams, over: SmallVec::new() });
+        let lies = &[Lies::Dense];
+        let region = place::Region { op: &fused, lies, written: &written, level: Level::Portable };
+        assert_eq!(placement(region).kept, kept, "{columns} columns");
+        let x = samples::<f32>(5, shape.numel());
+        let layout = Layout::contiguous(&shape);
+        each_context(|context| {
+            let want = one_by_one(&fused, &[Operand::of(&x, &layout)], context);
+            let [mut quotients, mut powers] = [0, 1].map(|_| vec![0f32; shape.numel()]);
+            let outputs = [&mut quotients, &mut powers].map(|out| Output::of(out, &shape));
+            run(&fused, &[Operand::of(&x, &layout)], &outputs, context);
+            assert_eq!([bits(&quotients), bits(&powers)], want[..], "{columns} columns");
+        });
+    }
 }
 
 /// Also where rows do not begin with a line of the caches.

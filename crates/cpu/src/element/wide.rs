@@ -1,7 +1,7 @@
 //! Regions whose rows are wider than a tile. A row is passed over several times, tile by tile, while it is in the second
 //! cache: what combines its elements is known when a pass has ended, and what is computed with that comes in the next one.
-//! Elements are computed again in every pass that needs them; results are stored in the last, so that they may lie where
-//! operands do. What is simple is machine code here too, for which values of the row are one for all elements.
+//! Elements are computed again in every pass that needs them, unless that costs more than keeping the row; results are
+//! stored in the last, so that they may lie where operands do. What is simple is machine code here too, for which values of the row are one for all elements.
 
 use super::native::{Refused, is_simple_in_a_row};
 use super::ops::{self, Tile, held};
@@ -12,8 +12,11 @@ use super::{Place, Plan, Room, Span, Step, TILE, is_constant, is_half};
 use crate::Level;
 use crate::stream::{LINE, prefetch};
 use meshwork_graph::DType;
-use meshwork_graph::ops::{Code, Fused};
+use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, UnaryOp};
 use smallvec::SmallVec;
+
+/// Bytes of rows that are kept from one pass to the next, at most: they stay in the second cache, beside the operands.
+const MOST_KEPT: usize = 256 << 10;
 
 /// What is done to each row.
 #[derive(Debug)]
@@ -42,6 +45,16 @@ struct Pass {
 /// Whether an instruction makes a value of a row from its elements.
 fn combines(op: Code) -> bool {
     matches!(op, Code::Reduce(..) | Code::Gather(..))
+}
+
+/// Whether an element is read from the second cache in less time than it is computed again.
+fn is_costly(op: Code) -> bool {
+    use UnaryOp::{Cos, Erf, Exp, Expm1, Log, Log1p, Sigmoid, Sin, Tanh};
+    let Code::Element(element) = op else { return false };
+    matches!(
+        element,
+        Element::Unary(Exp | Expm1 | Log | Log1p | Tanh | Sigmoid | Erf | Sin | Cos) | Element::Binary(BinaryOp::Pow)
+    )
 }
 
 /// For each register the pass in which its elements can be computed, or before which a value of rows is known.
@@ -84,7 +97,9 @@ impl Placing<'_> {
         let of_rows = op.code.iter().zip(&stages[inputs..]).filter(|(instr, _)| combines(instr.op));
         let last = of_outputs.chain(of_rows.map(|(_, stage)| stage - 1)).max().unwrap_or(0);
         let own = slots.count;
-        let passes = (0..=last).map(|pass| self.pass((pass, pass == last), &stages, own, &mut slots.count)).collect();
+        let kept = self.kept(&stages, last);
+        let passes =
+            (0..=last).map(|pass| self.pass((pass, pass == last), (&stages, &kept), own, &mut slots.count)).collect();
         self.placement.spare = slots.count;
         self.placement.slots = slots.count + 1;
         Wide { loads, passes, after: self.of_rows(last + 1, &stages) }
@@ -101,31 +116,83 @@ impl Placing<'_> {
         due.map(|index| Step::Compute { index, to: self.placement.places[inputs + index] }).collect()
     }
 
-    /// A pass, the last or not. Slots from `own` on are free for what it computes; `slots` is their number.
-    fn pass(&mut self, (pass, is_last): (usize, bool), stages: &[usize], own: usize, slots: &mut usize) -> Pass {
+    /// Gives rows that are kept their places, and says for each register from which pass on it is, if so.
+    fn kept(&mut self, stages: &[usize], last: usize) -> Vec<Option<usize>> {
+        let op = self.region.op;
+        let mut kept = vec![None; self.placement.places.len()];
+        let mut passes: Vec<Vec<usize>> = vec![];
+        for pass in 0..=last {
+            // What an earlier pass keeps is not computed in this one, and neither is what only that needs.
+            let due = loop {
+                let due = self.due((pass, pass == last), stages, &kept);
+                let computed_before = |&&index: &&usize| passes.iter().any(|due| due.contains(&index));
+                let fits = |&&index: &&usize| self.placement.kept + self.kept_bytes(index) <= MOST_KEPT;
+                let costly = due.iter().rev().filter(|&&index| is_costly(op.code[index].op));
+                let Some(&index) = costly.filter(computed_before).find(fits) else { break due };
+                let register = op.inputs.len() + index;
+                kept[register] = passes.iter().position(|due| due.contains(&index));
+                let size = held(op.dtype_of(register as u16)).size();
+                self.placement.places[register] = Place::Kept { at: self.placement.kept, size };
+                self.placement.kept += self.kept_bytes(index);
+            };
+            passes.push(due);
+        }
+        kept
+    }
+
+    /// Bytes of the row of an instruction's results.
+    fn kept_bytes(&self, index: usize) -> usize {
+        let op = self.region.op;
+        (op.space.columns() * held(op.code[index].dtype).size()).next_multiple_of(LINE)
+    }
+
+    /// The instructions that a pass, the last or not, has to compute of each tile.
+    fn due(&self, (pass, is_last): (usize, bool), stages: &[usize], kept: &[Option<usize>]) -> Vec<usize> {
         let op = self.region.op;
         let (inputs, code) = (op.inputs.len(), &op.code);
-        let is_computed =
-            |index: usize| !op.of_rows((inputs + index) as u16) && !is_constant(op, (inputs + index) as u16);
+        let is_computed = |index: usize| self.is_computed(index, pass, kept);
         let ends = |index: usize| combines(code[index].op) && stages[inputs + index] == pass + 1;
         let mut needed = vec![false; self.placement.places.len()];
         let results = op.outputs.iter().filter(|&&register| is_last && !op.of_rows(register));
-        results.clone().for_each(|&register| needed[usize::from(register)] = true);
+        results.for_each(|&register| needed[usize::from(register)] = true);
         for index in (0..code.len()).rev() {
             if ends(index) || is_computed(index) && needed[inputs + index] {
                 code[index].reads().iter().for_each(|&arg| needed[usize::from(arg)] |= !op.of_rows(arg));
             }
         }
-        let due: Vec<usize> =
-            (0..code.len()).filter(|&index| ends(index) || is_computed(index) && needed[inputs + index]).collect();
-        let known: Vec<bool> = (0..needed.len()).map(|r| r < inputs || !is_computed(r - inputs)).collect();
+        (0..code.len()).filter(|&index| ends(index) || is_computed(index) && needed[inputs + index]).collect()
+    }
+
+    /// Whether an instruction gives elements that are computed in every pass that needs them, this one too.
+    fn is_computed(&self, index: usize, pass: usize, kept: &[Option<usize>]) -> bool {
+        let register = self.region.op.inputs.len() + index;
+        let is_known = kept[register].is_some_and(|first| first < pass);
+        !self.region.op.of_rows(register as u16) && !is_constant(self.region.op, register as u16) && !is_known
+    }
+
+    /// A pass, the last or not. Slots from `own` on are free for what it computes; `slots` is their number.
+    fn pass(
+        &mut self,
+        (pass, is_last): (usize, bool),
+        (stages, kept): (&[usize], &[Option<usize>]),
+        own: usize,
+        slots: &mut usize,
+    ) -> Pass {
+        let op = self.region.op;
+        let (inputs, code) = (op.inputs.len(), &op.code);
+        let is_computed = |index: usize| self.is_computed(index, pass, kept);
+        let ends = |index: usize| combines(code[index].op) && stages[inputs + index] == pass + 1;
+        let results = op.outputs.iter().filter(|&&register| is_last && !op.of_rows(register));
+        let due = self.due((pass, is_last), stages, kept);
+        let known: Vec<bool> = (0..kept.len()).map(|r| r < inputs || !is_computed(r - inputs)).collect();
+        let keeps: Vec<bool> = kept.iter().map(|&first| first == Some(pass)).collect();
         let in_units = |level: Level| {
             units_of(op, due.clone(), known.clone(), &|index| is_simple_in_a_row(op, &code[index], level))
         };
         let mut units = in_units(self.region.level);
         let natives = self.placement.natives.len();
         let (tiles, places) = loop {
-            match self.tiles_of(&units, is_last, own, slots) {
+            match self.tiles_of(&units, (is_last, &keeps), own, slots) {
                 Ok(made) => break made,
                 Err((number, Refused::Registers)) => halve(&mut units, number),
                 Err((_, Refused::Memory)) => units = in_units(Level::Portable),
@@ -136,12 +203,12 @@ impl Placing<'_> {
         Pass { before: self.of_rows(pass, stages), tiles, combining, places, stores: results.count() > 0 }
     }
 
-    /// The steps that compute a tile in a pass, and where the registers are meanwhile. On failure the number of the unit that
-    /// could not be compiled.
+    /// The steps that compute a tile in a pass, the last or not, that keeps rows of some registers, and where the registers are
+    /// meanwhile. On failure the number of the unit that could not be compiled.
     fn tiles_of(
         &mut self,
         units: &[Unit],
-        is_last: bool,
+        (is_last, keeps): (bool, &[bool]),
         own: usize,
         count: &mut usize,
     ) -> Result<(Vec<Step>, Vec<Place>), (usize, Refused)> {
@@ -158,6 +225,7 @@ impl Placing<'_> {
             op.of_rows(register as u16)
                 || self.placement.fixed.contains(&(register as u16))
                 || matches!(self.placement.places[register], Place::Input(_))
+                || matches!(self.placement.places[register], Place::Kept { .. }) && !keeps[register]
         };
         let is_placed: Vec<bool> = (0..places.len()).map(is_placed).collect();
         let mut loaded = is_placed.clone();
@@ -175,6 +243,11 @@ impl Placing<'_> {
             let mut results: SmallVec<[u16; 4]> = SmallVec::new();
             for register in unit.instructions().iter().map(|&index| inputs + index).filter(|&r| !is_placed[r]) {
                 let sink = sink(register);
+                if keeps[register] {
+                    loaded[register] = true;
+                    results.push(register as u16);
+                    continue;
+                }
                 if last_use[register].is_none() && sink.is_none() {
                     continue;
                 }
