@@ -125,8 +125,12 @@ impl Unfolded {
                 Along::Terms if direct_x86::suits_weight(self, threads) => {
                     direct_x86::weight_bytes(self, &images, threads)
                 }
-                Along::Terms if weight_x86::suits(self, threads) => weight_x86::bytes(self, threads),
-                _ => 0,
+                Along::Terms => {
+                    let direct =
+                        interleaved_x86::LANES.into_iter().filter(|&lanes| weight_x86::suits(self, threads, lanes));
+                    direct.map(|lanes| weight_x86::bytes(self, threads, lanes)).max().unwrap_or(0)
+                }
+                Along::Columns => 0,
             });
         }
         bytes
@@ -150,7 +154,12 @@ impl Unfolded {
         let run = match self.along {
             Along::Columns if direct_x86::suits_forward(&self.window) => direct_x86::forward as direct_x86::Run,
             Along::Terms if direct_x86::suits_weight(self, threads) => direct_x86::weight,
-            Along::Terms if weight_x86::runs(context.level) && weight_x86::suits(self, threads) => weight_x86::weight,
+            Along::Terms
+                if interleaved_x86::lanes(context.level)
+                    .is_some_and(|lanes| weight_x86::suits(self, threads, lanes)) =>
+            {
+                weight_x86::weight
+            }
             _ => return false,
         };
         let images = Images::<f32> { window: &self.window, data: x.slice().as_ptr(), along: self.along };

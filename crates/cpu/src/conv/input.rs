@@ -5,7 +5,7 @@
 use super::block;
 use super::window::{Image, Window};
 #[cfg(target_arch = "x86_64")]
-use super::{gather_x86, input_x86};
+use super::{gather_x86, input_x86, interleaved_x86};
 use crate::Context;
 use crate::gemm::block::{Bounds, Chunks, Product, compute};
 use crate::gemm::drive::{height, with_slots};
@@ -98,8 +98,10 @@ pub fn scratch(op: &ConvInput, dtype: DType, inputs: &[&Layout], threads: usize)
         };
         let bytes = Level::available().into_iter().map(of).max().unwrap_or(0);
         #[cfg(target_arch = "x86_64")]
-        if same::<S, f32>() && input_x86::suits(window, block, threads) {
-            return bytes.max(input_x86::bytes(window, threads));
+        if same::<S, f32>() {
+            let suits = |lanes: &usize| input_x86::suits(window, block, threads, *lanes);
+            let direct = interleaved_x86::LANES.into_iter().filter(suits);
+            return direct.map(|lanes| input_x86::bytes(window, threads, lanes)).fold(bytes, usize::max);
         }
         bytes
     }
@@ -128,7 +130,9 @@ fn gradient<S: Element>(
     }
     let (level, threads) = (context.level, context.par.threads());
     #[cfg(target_arch = "x86_64")]
-    if same::<S, f32>() && input_x86::runs(level) && input_x86::suits(window, block, threads) {
+    if same::<S, f32>()
+        && interleaved_x86::lanes(level).is_some_and(|lanes| input_x86::suits(window, block, threads, lanes))
+    {
         let (dy, w) = (inputs[0].slice::<f32>().as_ptr(), inputs[1].slice::<f32>().as_ptr());
         // SAFETY: the operands are dense and hold their elements, the output its own; a context's level is one that the
         // processor can run, and the arena checks its size.

@@ -1,55 +1,49 @@
-//! The gradient by the input for f32 and AVX2 where a row of the kernel over all channels fills vectors.
+//! The gradient by the input for f32 and AVX2 or AVX-512 where a row of the kernel over all channels fills vectors.
 //!
 //! A sample's gradient is summed up in an image with the channels side by side ([`Interleaved`]), which stays in the
-//! first-level cache: what an output position gives to a row of the kernel are neighbours there. Tiles of positions × two
-//! vectors of such a row are added to it at once. Rows of the kernel and their vectors ascend and positions descend, so
+//! first-level cache: what an output position gives to a row of the kernel are neighbours there. Tiles of positions × one or
+//! two vectors of such a row are added to it at once. Rows of the kernel and their vectors ascend and positions descend, so
 //! that every element of the image gets its taps in row-major order.
 
 use super::direct_x86::balanced;
-use super::interleaved_x86::{Interleaved, LANES, Row};
+use super::interleaved_x86::{Interleaved, Row, lanes};
 use super::window::Window;
 use crate::Context;
 use crate::gemm::drive::with_slots;
 use crate::gemm::pack::{SLACK, pack};
 use crate::gemm::scratch::{Arena, room};
 use crate::operand::Shared;
-use crate::simd::Level;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
-
-/// Numbers of a panel of the weight, term by term.
-const WIDTH: usize = 2 * LANES;
 
 /// Elements of a sample's gradient by the output, at most: it stays in the first-level cache.
 const GRADIENT: usize = 1 << 13;
 
+/// Outputs at least, and elements of such a gradient.
+const MANY: usize = 8;
+
 /// Levels of the tree over blocks, of which the canonical order has four at most for so few outputs.
 const LEVELS: usize = 2;
 
-/// Whether this is the better way at levels that [`runs`] names.
-pub fn suits(window: &Window, block: usize, threads: usize) -> bool {
-    window.outputs >= LANES
-        && (LANES..=GRADIENT).contains(&(window.outputs * window.positions()))
+/// Whether this is the better way with vectors of so many numbers.
+pub fn suits(window: &Window, block: usize, threads: usize, lanes: usize) -> bool {
+    window.outputs >= MANY
+        && (MANY..=GRADIENT).contains(&(window.outputs * window.positions()))
         && window.outputs.div_ceil(block) <= 1 << LEVELS
-        && Interleaved::new(window).suits()
+        && Interleaved::new(window, lanes).suits()
         && balanced(window.samples * window.groups, threads)
 }
 
-/// Whether a level can run this, and has no wider vectors.
-pub fn runs(level: Level) -> bool {
-    level == Level::Avx2
-}
-
 /// Bytes for: the panels of a group's weight; a slot's image.
-fn rooms(window: &Window) -> [usize; 2] {
-    let images = Interleaved::new(window);
-    let panels = images.rows().len() * images.row().div_ceil(WIDTH);
-    [panels * room::<f32>(WIDTH * window.outputs + SLACK), room::<f32>(images.len() + LANES)]
+fn rooms(window: &Window, images: &Interleaved) -> [usize; 2] {
+    let width = width(images.lanes);
+    let panels = images.rows().len() * images.row().div_ceil(width);
+    [panels * room::<f32>(width * window.outputs + SLACK), room::<f32>(images.len() + images.lanes)]
 }
 
-/// Bytes of scratch memory for [`gradient`].
-pub fn bytes(window: &Window, threads: usize) -> usize {
-    let [panels, image] = rooms(window);
+/// Bytes of scratch memory for [`gradient`] with vectors of so many numbers.
+pub fn bytes(window: &Window, threads: usize, lanes: usize) -> usize {
+    let [panels, image] = rooms(window, &Interleaved::new(window, lanes));
     panels * window.groups + image * threads
 }
 
@@ -70,78 +64,120 @@ struct Call {
     /// Offsets of the positions.
     positions: *const isize,
     /// The lanes of the last vector that are elements.
-    mask: __m256,
+    mask: *const f32,
 }
 
 type Tiles = unsafe fn(&Call);
 
 macro_rules! table {
-    ($vectors:literal, $partial:literal: $($rows:literal)*) => { &[$(tiles::<$rows, $vectors, $partial>),*] };
+    ($name:ident, $vectors:literal, $partial:literal, [$($rows:literal)*]) => { &[$($name::<$rows, $vectors, $partial>),*] };
 }
 
-/// Microkernels of one and two vectors, by rows; those whose last vector is whole, and those where it is not.
-const TILES: [[&[Tiles]; 2]; 2] = [
-    [table!(1, false: 1 2 3 4 5 6 7 8), table!(1, true: 1 2 3 4 5 6 7 8)],
-    [table!(2, false: 1 2 3 4 5 6), table!(2, true: 1 2 3 4 5 6)],
-];
+/// Defines the microkernels of a level: of one vector and more, those whose last vector is whole and those where it is not, by
+/// rows.
+macro_rules! tiles {
+    (
+        $name:ident, $table:ident, $feature:literal, $vector:ty, $lanes:literal, [$($vectors:literal: $rows:tt),*],
+        $zero:path, $load:path, $store:path, $splat:path, $fma:path, $add:path, $and:path, $andnot:path, $or:path
+    ) => {
+        const $table: &[[&[Tiles]; 2]] = &[$([table!($name, $vectors, false, $rows), table!($name, $vectors, true, $rows)]),*];
 
-/// Adds what tiles of `ROWS` positions give to `VECTORS` of a row of the kernel; of the last one only the lanes of the mask, where
-/// it is `PARTIAL`.
-///
-/// # Safety
-/// The processor must have AVX2 and FMA; elements must be readable, the image writable.
-#[target_feature(enable = "avx2,fma")]
-unsafe fn tiles<const ROWS: usize, const VECTORS: usize, const PARTIAL: bool>(call: &Call) {
-    for tile in (0..call.tiles).rev() {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let mut tree = [MaybeUninit::<[[__m256; VECTORS]; ROWS]>::uninit(); LEVELS];
-            let mut acc = [[_mm256_setzero_ps(); VECTORS]; ROWS];
-            let (mut dy, mut w) = (call.dy.add(tile * ROWS), call.w);
-            let (mut left, mut blocks) = (call.outputs, 0usize);
-            loop {
-                for _ in 0..left.min(call.block) {
-                    let mut right = [_mm256_setzero_ps(); VECTORS];
-                    for (j, right) in right.iter_mut().enumerate() {
-                        *right = _mm256_loadu_ps(w.add(j * LANES));
-                    }
-                    for (i, row) in acc.iter_mut().enumerate() {
-                        let x = _mm256_broadcast_ss(&*dy.add(i));
-                        for (sum, &right) in row.iter_mut().zip(&right) {
-                            *sum = _mm256_fmadd_ps(x, right, *sum);
+        /// Adds what tiles of `ROWS` positions give to `VECTORS` of a row of the kernel; of the last one only the lanes of the mask,
+        /// where it is `PARTIAL`.
+        ///
+        /// # Safety
+        /// The processor must have the instructions; elements must be readable, the image writable.
+        #[target_feature(enable = $feature)]
+        unsafe fn $name<const ROWS: usize, const VECTORS: usize, const PARTIAL: bool>(call: &Call) {
+            // SAFETY: the caller's promise.
+            let mask = unsafe { $load(call.mask) };
+            // A macro, because a closure might not be inlined.
+            macro_rules! add {
+                ($left:expr, $right:expr) => {
+                    for (left, right) in $left.iter().zip(&mut $right) {
+                        for (left, right) in left.iter().zip(right) {
+                            *right = $add(*left, *right);
                         }
                     }
-                    (dy, w) = (dy.add(call.plane), w.add(VECTORS * LANES));
-                }
-                if left <= call.block {
-                    break;
-                }
-                left -= call.block;
-                let level = blocks.trailing_ones() as usize;
-                for finished in &tree[..level] {
-                    add(finished.assume_init_ref(), &mut acc);
-                }
-                tree[level].write(acc);
-                acc = [[_mm256_setzero_ps(); VECTORS]; ROWS];
-                blocks += 1;
+                };
             }
-            while blocks != 0 {
-                add(tree[blocks.trailing_zeros() as usize].assume_init_ref(), &mut acc);
-                blocks &= blocks - 1;
-            }
-            let positions = call.positions.add(tile * ROWS);
-            for (i, row) in acc.iter().enumerate().rev() {
-                let to = call.image.offset(*positions.add(i));
-                for (j, &sum) in row.iter().enumerate() {
-                    let to = to.add(j * LANES);
-                    let before = _mm256_loadu_ps(to);
-                    let sum = _mm256_add_ps(before, sum);
-                    let sum = if PARTIAL && j + 1 == VECTORS { choose(call.mask, sum, before) } else { sum };
-                    _mm256_storeu_ps(to, sum);
+            for tile in (0..call.tiles).rev() {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let mut tree = [MaybeUninit::<[[$vector; VECTORS]; ROWS]>::uninit(); LEVELS];
+                    let mut acc = [[$zero(); VECTORS]; ROWS];
+                    let (mut dy, mut w) = (call.dy.add(tile * ROWS), call.w);
+                    let (mut left, mut blocks) = (call.outputs, 0usize);
+                    loop {
+                        for _ in 0..left.min(call.block) {
+                            let mut right = [$zero(); VECTORS];
+                            for (j, right) in right.iter_mut().enumerate() {
+                                *right = $load(w.add(j * $lanes));
+                            }
+                            for (i, row) in acc.iter_mut().enumerate() {
+                                let x = $splat(*dy.add(i));
+                                for (sum, &right) in row.iter_mut().zip(&right) {
+                                    *sum = $fma(x, right, *sum);
+                                }
+                            }
+                            (dy, w) = (dy.add(call.plane), w.add(VECTORS * $lanes));
+                        }
+                        if left <= call.block {
+                            break;
+                        }
+                        left -= call.block;
+                        let level = blocks.trailing_ones() as usize;
+                        for finished in &tree[..level] {
+                            add!(finished.assume_init_ref(), acc);
+                        }
+                        tree[level].write(acc);
+                        acc = [[$zero(); VECTORS]; ROWS];
+                        blocks += 1;
+                    }
+                    while blocks != 0 {
+                        add!(tree[blocks.trailing_zeros() as usize].assume_init_ref(), acc);
+                        blocks &= blocks - 1;
+                    }
+                    let positions = call.positions.add(tile * ROWS);
+                    for (i, row) in acc.iter().enumerate().rev() {
+                        let to = call.image.offset(*positions.add(i));
+                        for (j, &sum) in row.iter().enumerate() {
+                            let to = to.add(j * $lanes);
+                            let before = $load(to);
+                            let mut sum = $add(before, sum);
+                            if PARTIAL && j + 1 == VECTORS {
+                                // A blend before a store would become a store under a mask, which is slow.
+                                sum = $or($and(mask, sum), $andnot(mask, before));
+                            }
+                            $store(to, sum);
+                        }
+                    }
                 }
             }
         }
-    }
+    };
+}
+
+tiles!(
+    avx2, AVX2, "avx2,fma", __m256, 8, [1: [1 2 3 4 5 6 7 8], 2: [1 2 3 4 5 6]],
+    _mm256_setzero_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_add_ps,
+    _mm256_and_ps, _mm256_andnot_ps, _mm256_or_ps
+);
+tiles!(
+    avx512, AVX512, "avx512f,avx512dq", __m512, 16,
+    [1: [1 2 3 4 5 6 7 8 9 10 11 12], 2: [1 2 3 4 5 6 7 8 9 10 11 12]],
+    _mm512_setzero_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_add_ps,
+    _mm512_and_ps, _mm512_andnot_ps, _mm512_or_ps
+);
+
+/// The microkernels for vectors of so many numbers.
+fn kernels(lanes: usize) -> &'static [[&'static [Tiles]; 2]] {
+    if lanes == 8 { AVX2 } else { AVX512 }
+}
+
+/// Numbers of a panel of the weight, term by term.
+fn width(lanes: usize) -> usize {
+    lanes * kernels(lanes).len()
 }
 
 /// Cuts positions into about equal tiles of at most `most` rows: for each height, the last positions first, where its
@@ -152,28 +188,6 @@ fn heights(positions: usize, most: usize) -> [(usize, usize, usize); 2] {
     [(higher * (height + 1), tiles - higher, height), (0, higher, height + 1)]
 }
 
-/// The lanes of `yes` in a mask, of `no` elsewhere. (A blend before a store would become a store under a mask, which is
-/// slow.)
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-fn choose(mask: __m256, yes: __m256, no: __m256) -> __m256 {
-    _mm256_or_ps(_mm256_and_ps(mask, yes), _mm256_andnot_ps(mask, no))
-}
-
-/// Adds a tile to the left of another.
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-fn add<const ROWS: usize, const VECTORS: usize>(
-    left: &[[__m256; VECTORS]; ROWS],
-    right: &mut [[__m256; VECTORS]; ROWS],
-) {
-    for (left, right) in left.iter().zip(right) {
-        for (left, right) in left.iter().zip(right) {
-            *right = _mm256_add_ps(*left, *right);
-        }
-    }
-}
-
 /// A panel of the weight: some vectors of a row of the kernel.
 struct Panel {
     /// Where its elements begin in an image, counted from the output position.
@@ -182,33 +196,22 @@ struct Panel {
     elements: Vec<isize>,
 }
 
-impl Panel {
-    fn vectors(&self) -> usize {
-        self.elements.len().div_ceil(LANES)
-    }
-
-    /// The lanes of the last vector that are elements.
-    fn mask(&self) -> [i32; LANES] {
-        let last = self.elements.len() - (self.vectors() - 1) * LANES;
-        std::array::from_fn(|lane| -i32::from(lane < last))
-    }
-}
-
-/// The panels of all rows of the kernel.
+/// The panels of all rows of the kernel, of as many vectors as tiles have.
 fn panels(images: &Interleaved) -> Vec<Panel> {
+    let width = width(images.lanes);
     let panel = |row: Row, first: usize| {
-        let elements = first..(first + WIDTH).min(images.row());
+        let elements = first..(first + width).min(images.row());
         Panel { offset: row.offset + first, elements: elements.map(|i| images.element(row, i) as isize).collect() }
     };
-    let firsts = || (0..images.row()).step_by(WIDTH);
+    let firsts = || (0..images.row()).step_by(width);
     images.rows().into_iter().flat_map(|row| firsts().map(move |first| panel(row, first))).collect()
 }
 
 /// The gradient.
 ///
 /// # Safety
-/// The processor must be able to run the context's level, one that [`runs`] names; `dy`, `w` and `dx` must be dense and
-/// those of the window, `dx` used by nobody else, and `arena` have [`bytes`].
+/// The processor must be able to run the context's level, one that has vectors; `dy`, `w` and `dx` must be dense and
+/// those of the window, `dx` used by nobody else, and `arena` have [`bytes`] for them.
 pub unsafe fn gradient(
     window: &Window,
     block: usize,
@@ -218,13 +221,14 @@ pub unsafe fn gradient(
     mut arena: Arena,
     context: Context,
 ) {
-    let images = Interleaved::new(window);
+    let lanes = lanes(context.level).expect("a level with kernels");
+    let (kernels, images, width) = (kernels(lanes), Interleaved::new(window, lanes), width(lanes));
     let (positions, panels) = (images.positions(), panels(&images));
     let (outputs, plane, numbers) = (window.outputs, positions.len(), window.channels * window.taps());
-    let [_, image_bytes] = rooms(window);
+    let [_, image_bytes] = rooms(window, &images);
     let (dy, w, dx) = (Shared(dy.cast_mut()), Shared(w.cast_mut()), Shared(dx));
     let packed: Vec<Shared<f32>> =
-        (0..window.groups * panels.len()).map(|_| Shared(arena.take(WIDTH * outputs + SLACK))).collect();
+        (0..window.groups * panels.len()).map(|_| Shared(arena.take(width * outputs + SLACK))).collect();
     let terms: Vec<isize> = (0..outputs).map(|output| (output * numbers) as isize).collect();
     context.par.ranges(packed.len(), 4, &|range| {
         for i in range {
@@ -232,7 +236,14 @@ pub unsafe fn gradient(
             // SAFETY: the group's weight, and a room of this task.
             unsafe {
                 let w = w.pointer().add(group * outputs * numbers);
-                pack(context.level, w, &panel.elements, &terms, panel.vectors() * LANES, packed[i].pointer());
+                pack(
+                    context.level,
+                    w,
+                    &panel.elements,
+                    &terms,
+                    panel.elements.len().next_multiple_of(lanes),
+                    packed[i].pointer(),
+                );
             }
         }
     });
@@ -240,15 +251,16 @@ pub unsafe fn gradient(
     let rooms = arena.split(image_bytes * slots);
     with_slots(context.par, slots, window.samples * window.groups, &|slot, task| {
         let group = task % window.groups;
-        let image: *mut f32 = rooms.slot(slot, image_bytes).take(images.len() + LANES);
+        let image: *mut f32 = rooms.slot(slot, image_bytes).take(images.len() + lanes);
         // SAFETY: the slot's room, operands of the caller; the channels of the sample's group belong to this task.
         unsafe {
             image.write_bytes(0, images.len());
             let dy = dy.pointer().cast_const().add(task * outputs * plane);
             for (panel, packed) in panels.iter().zip(&packed[group * panels.len()..]) {
-                let partial = !panel.elements.len().is_multiple_of(LANES);
-                let kernels = TILES[panel.vectors() - 1][usize::from(partial)];
-                let mask = panel.mask();
+                let (vectors, last) = (panel.elements.len().div_ceil(lanes), panel.elements.len() % lanes);
+                let kernels = kernels[vectors - 1][usize::from(last > 0)];
+                let mask: [f32; 16] =
+                    std::array::from_fn(|lane| f32::from_bits(if lane < last { u32::MAX } else { 0 }));
                 for (first, tiles, height) in heights(plane, kernels.len()) {
                     if tiles == 0 {
                         continue;
@@ -262,7 +274,7 @@ pub unsafe fn gradient(
                         block,
                         image: image.add(panel.offset),
                         positions: positions[first..].as_ptr(),
-                        mask: _mm256_loadu_ps(mask.as_ptr().cast()),
+                        mask: mask.as_ptr(),
                     };
                     kernels[height - 1](&call);
                 }

@@ -1,4 +1,4 @@
-//! Images with their channels side by side, for f32 and AVX2: what lies under a row of the kernel, over all channels,
+//! Images with their channels side by side, for f32 and vectors of AVX2 or AVX-512: what lies under a row of the kernel, over all channels,
 //! are neighbours at every output position. An element of such a row is (column of the kernel, channel).
 
 use super::direct_x86::table;
@@ -9,8 +9,20 @@ use crate::gemm::pack_x86::square;
 use crate::simd::Level;
 use std::ops::Range;
 
-/// Numbers in a vector.
-pub const LANES: usize = 8;
+/// Numbers in a vector of AVX2.
+const EIGHT: usize = 8;
+
+/// Numbers in a vector of any level that has kernels for such images.
+pub const LANES: [usize; 2] = [EIGHT, 16];
+
+/// Numbers in a vector of a level, if it has such kernels.
+pub fn lanes(level: Level) -> Option<usize> {
+    match level {
+        Level::Avx2 => Some(LANES[0]),
+        Level::Avx512 => Some(LANES[1]),
+        Level::Portable | Level::Neon => None,
+    }
+}
 
 /// Channels at most: so many are packed at once.
 const CHANNELS: usize = 32;
@@ -21,6 +33,8 @@ const ELEMENTS: usize = 1 << 14;
 /// The images of one group.
 pub struct Interleaved<'a> {
     window: &'a Window,
+    /// Numbers in a vector of the kernels.
+    pub lanes: usize,
     /// Spatial sizes: the input and its border.
     sizes: [usize; 3],
     /// Where the channels lie in the input.
@@ -39,11 +53,12 @@ pub struct Row {
 }
 
 impl<'a> Interleaved<'a> {
-    /// The images of a convolution.
-    pub fn new(window: &'a Window) -> Self {
+    /// The images of a convolution, for kernels with vectors of so many numbers.
+    pub fn new(window: &'a Window, lanes: usize) -> Self {
         let run = if window.padding == [0; 3] { window.plane() } else { window.input[2] };
         Interleaved {
             window,
+            lanes,
             sizes: std::array::from_fn(|d| window.input[d] + 2 * window.padding[d]),
             channels: (0..window.channels).map(|c| (c * window.plane()) as isize).collect(),
             elements: (0..run as isize).collect(),
@@ -54,7 +69,8 @@ impl<'a> Interleaved<'a> {
     pub fn suits(&self) -> bool {
         self.window.dilation[2] == 1
             && (1..=CHANNELS).contains(&self.window.channels)
-            && 10 * self.row() >= 9 * self.row().next_multiple_of(LANES)
+            && self.row() >= self.lanes
+            && 9 * self.row() >= 8 * self.row().next_multiple_of(self.lanes)
             && self.len() <= ELEMENTS
     }
 
@@ -134,15 +150,15 @@ impl<'a> Interleaved<'a> {
     #[target_feature(enable = "avx2,fma")]
     pub unsafe fn part(&self, from: *const f32, to: *mut f32) {
         let (width, plane, run) = (self.window.channels, self.window.plane(), self.elements.len());
-        let lines: [isize; LANES] = std::array::from_fn(|i| (i * width) as isize);
+        let lines: [isize; EIGHT] = std::array::from_fn(|i| (i * width) as isize);
         // The last eight overlap those before.
-        let eights = |count: usize| (0..count).step_by(LANES).map(move |i| i.min(count - LANES));
+        let eights = |count: usize| (0..count).step_by(EIGHT).map(move |i| i.min(count - EIGHT));
         self.runs(
             |target, source| {
                 // SAFETY: elements of the image and of the channels.
                 unsafe {
                     let (from, to) = (from.add(source), to.add(target));
-                    if run < LANES || width < LANES {
+                    if run < EIGHT || width < EIGHT {
                         for (i, channel) in (0..run).flat_map(|i| (0..width).map(move |c| (i, c))) {
                             *to.add(channel * plane + i) = *from.add(i * width + channel);
                         }

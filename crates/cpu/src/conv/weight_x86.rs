@@ -1,4 +1,4 @@
-//! The gradient by the weight for f32 and AVX2 where a row of the kernel over all channels fills vectors.
+//! The gradient by the weight for f32 and AVX2 or AVX-512 where a row of the kernel over all channels fills vectors.
 //!
 //! The images of a few samples are copied with their channels side by side ([`Interleaved`]). Tiles of outputs × two vectors
 //! of a row of the kernel read them where they are, at every output position, and broadcast the output's gradient from
@@ -7,41 +7,32 @@
 use super::Unfolded;
 use super::direct_x86::{PARTIAL, add_blocks, balanced, parts};
 use super::images::Images;
-use super::interleaved_x86::{Interleaved, LANES, Row};
+use super::interleaved_x86::{Interleaved, Row, lanes};
 use crate::Context;
 use crate::gemm::drive::with_slots;
 use crate::gemm::pack::SLACK;
 use crate::gemm::scratch::{Arena, room};
 use crate::operand::Shared;
-use crate::simd::Level;
 use std::arch::x86_64::*;
-
-/// Numbers of a row of a tile.
-const WIDTH: usize = 2 * LANES;
 
 /// Terms whose images are copied together, about: what tiles read of them stays in the first-level cache.
 const DEPTH: usize = 192;
 
-/// Whether this is the better way at levels that [`runs`] names: there are rows for the tiles, and blocks for all threads.
-pub fn suits(u: &Unfolded, threads: usize) -> bool {
+/// Whether this is the better way with vectors of so many numbers: there are rows for the tiles, and blocks for all threads.
+pub fn suits(u: &Unfolded, threads: usize, lanes: usize) -> bool {
     let blocks = u.size.terms.div_ceil(u.size.block);
+    let images = Interleaved::new(&u.window, lanes);
     u.size.terms > 0
         && u.size.rows >= 4
-        && Interleaved::new(&u.window).suits()
+        && images.suits()
         && balanced(blocks, threads)
-        && blocks * numbers(u) <= PARTIAL
-}
-
-/// Whether a level can run this, and has no wider vectors.
-pub fn runs(level: Level) -> bool {
-    level == Level::Avx2
+        && blocks * numbers(u, &images) <= PARTIAL
 }
 
 /// Sums of a block.
-fn numbers(u: &Unfolded) -> usize {
-    let rows = u.window.kernel[0] * u.window.kernel[1];
-    let vectors = rows * Interleaved::new(&u.window).row().div_ceil(LANES);
-    vectors.div_ceil(2) * u.window.outputs * WIDTH
+fn numbers(u: &Unfolded, images: &Interleaved) -> usize {
+    let vectors = images.rows().len() * images.row().div_ceil(images.lanes);
+    vectors.div_ceil(2) * u.window.outputs * 2 * images.lanes
 }
 
 /// Samples whose images are copied together.
@@ -50,14 +41,14 @@ fn together(u: &Unfolded) -> usize {
 }
 
 /// Bytes for: a group's sums of all blocks; a slot's images.
-fn rooms(u: &Unfolded) -> [usize; 2] {
+fn rooms(u: &Unfolded, images: &Interleaved) -> [usize; 2] {
     let blocks = u.size.terms.div_ceil(u.size.block);
-    [room::<f32>(blocks * numbers(u)), room::<f32>(together(u) * Interleaved::new(&u.window).len() + SLACK)]
+    [room::<f32>(blocks * numbers(u, images)), room::<f32>(together(u) * images.len() + SLACK)]
 }
 
-/// Bytes of scratch memory for [`weight`].
-pub fn bytes(u: &Unfolded, threads: usize) -> usize {
-    let [partial, images] = rooms(u);
+/// Bytes of scratch memory for [`weight`] with vectors of so many numbers.
+pub fn bytes(u: &Unfolded, threads: usize, lanes: usize) -> usize {
+    let [partial, images] = rooms(u, &Interleaved::new(&u.window, lanes));
     partial * u.window.groups + images * threads
 }
 
@@ -66,17 +57,17 @@ struct Vector {
     /// Where it begins in an image, counted from the output position.
     offset: usize,
     /// The (channel, tap) of its elements, but for those that the vector before has.
-    elements: [Option<usize>; LANES],
+    elements: Vec<Option<usize>>,
 }
 
 /// The vectors of all rows of the kernel; the last one of a row overlaps the one before.
 fn vectors(images: &Interleaved) -> Vec<Vector> {
     let vector = |row: Row, first: usize| {
-        let start = first.min(images.row() - LANES);
+        let start = first.min(images.row() - images.lanes);
         let element = |lane: usize| (start + lane >= first).then(|| images.element(row, start + lane));
-        Vector { offset: row.offset + start, elements: std::array::from_fn(element) }
+        Vector { offset: row.offset + start, elements: (0..images.lanes).map(element).collect() }
     };
-    let firsts = || (0..images.row()).step_by(LANES);
+    let firsts = || (0..images.row()).step_by(images.lanes);
     images.rows().into_iter().flat_map(|row| firsts().map(move |first| vector(row, first))).collect()
 }
 
@@ -93,63 +84,75 @@ struct Call<'a> {
     /// The distance of the samples' gradients.
     sample: usize,
     samples: usize,
-    /// The sums so far, rows of [`WIDTH`].
+    /// The sums so far, rows of two vectors.
     sums: *mut f32,
 }
 
 type Tile = unsafe fn(&Call);
 
+/// Defines the microkernels of a level: those of one and of two vectors, by rows.
 macro_rules! tiles {
-    ($vectors:literal: $($rows:literal)*) => { &[$(tile::<$rows, $vectors>),*] };
-}
+    (
+        $name:ident, $table:ident, $feature:literal, $vector:ty, $lanes:literal, [$($one:literal)*], [$($two:literal)*],
+        $zero:path, $load:path, $store:path, $splat:path, $fma:path
+    ) => {
+        const $table: [&[Tile]; 2] = [&[$($name::<$one, 1>),*], &[$($name::<$two, 2>),*]];
 
-/// Microkernels of one and two vectors, by rows.
-const TILES: [&[Tile]; 2] = [tiles!(1: 1 2 3 4 5 6 7 8), tiles!(2: 1 2 3 4 5 6)];
-
-/// Adds some samples to the sums of `ROWS` outputs for `VECTORS`.
-///
-/// # Safety
-/// The processor must have AVX2 and FMA; elements must be readable, sums writable.
-#[target_feature(enable = "avx2,fma")]
-unsafe fn tile<const ROWS: usize, const VECTORS: usize>(call: &Call) {
-    let count = call.positions.len();
-    // SAFETY: the caller's promise.
-    unsafe {
-        let sums = |i: usize, j: usize| call.sums.add(i * WIDTH + j * LANES);
-        let mut acc = [[_mm256_setzero_ps(); VECTORS]; ROWS];
-        for (i, row) in acc.iter_mut().enumerate() {
-            for (j, sum) in row.iter_mut().enumerate() {
-                *sum = _mm256_loadu_ps(sums(i, j));
-            }
-        }
-        for sample in 0..call.samples {
-            let x: [*const f32; VECTORS] = std::array::from_fn(|j| call.x[j].add(sample * call.image));
-            let dy: [*const f32; ROWS] = std::array::from_fn(|i| call.dy.add(sample * call.sample + i * count));
-            for (k, &position) in call.positions.iter().enumerate() {
-                let mut right = [_mm256_setzero_ps(); VECTORS];
-                for (right, x) in right.iter_mut().zip(x) {
-                    *right = _mm256_loadu_ps(x.offset(position));
+        /// Adds some samples to the sums of `ROWS` outputs for `VECTORS`.
+        ///
+        /// # Safety
+        /// The processor must have the instructions; elements must be readable, sums writable.
+        #[target_feature(enable = $feature)]
+        unsafe fn $name<const ROWS: usize, const VECTORS: usize>(call: &Call) {
+            let count = call.positions.len();
+            // SAFETY: the caller's promise.
+            unsafe {
+                let sums = |i: usize, j: usize| call.sums.add((2 * i + j) * $lanes);
+                let mut acc: [[$vector; VECTORS]; ROWS] = [[$zero(); VECTORS]; ROWS];
+                for (i, row) in acc.iter_mut().enumerate() {
+                    for (j, sum) in row.iter_mut().enumerate() {
+                        *sum = $load(sums(i, j));
+                    }
                 }
-                for (row, dy) in acc.iter_mut().zip(dy) {
-                    let left = _mm256_broadcast_ss(&*dy.add(k));
-                    for (sum, &right) in row.iter_mut().zip(&right) {
-                        *sum = _mm256_fmadd_ps(left, right, *sum);
+                for sample in 0..call.samples {
+                    let x: [*const f32; VECTORS] = std::array::from_fn(|j| call.x[j].add(sample * call.image));
+                    let dy: [*const f32; ROWS] = std::array::from_fn(|i| call.dy.add(sample * call.sample + i * count));
+                    for (k, &position) in call.positions.iter().enumerate() {
+                        let mut right = [$zero(); VECTORS];
+                        for (right, x) in right.iter_mut().zip(x) {
+                            *right = $load(x.offset(position));
+                        }
+                        for (row, dy) in acc.iter_mut().zip(dy) {
+                            let left = $splat(*dy.add(k));
+                            for (sum, &right) in row.iter_mut().zip(&right) {
+                                *sum = $fma(left, right, *sum);
+                            }
+                        }
+                    }
+                }
+                for (i, row) in acc.iter().enumerate() {
+                    for (j, &sum) in row.iter().enumerate() {
+                        $store(sums(i, j), sum);
                     }
                 }
             }
         }
-        for (i, row) in acc.iter().enumerate() {
-            for (j, &sum) in row.iter().enumerate() {
-                _mm256_storeu_ps(sums(i, j), sum);
-            }
-        }
-    }
+    };
 }
+
+tiles!(
+    avx2, AVX2, "avx2,fma", __m256, 8, [1 2 3 4 5 6 7 8], [1 2 3 4 5 6],
+    _mm256_setzero_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_set1_ps, _mm256_fmadd_ps
+);
+tiles!(
+    avx512, AVX512, "avx512f", __m512, 16, [1 2 3 4 5 6 7 8 9 10 11 12], [1 2 3 4 5 6 7 8 9 10 11 12],
+    _mm512_setzero_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_set1_ps, _mm512_fmadd_ps
+);
 
 /// The gradient of [`Unfolded::weight`].
 ///
 /// # Safety
-/// As for [`crate::gemm::drive::multiply_staged`], with the scratch memory of [`bytes`].
+/// As for [`crate::gemm::drive::multiply_staged`], with the scratch memory of [`bytes`] for the level's vectors.
 pub unsafe fn weight(
     u: &Unfolded,
     input: &Images<f32>,
@@ -159,11 +162,13 @@ pub unsafe fn weight(
     context: Context,
 ) {
     let window = &u.window;
-    let images = Interleaved::new(window);
+    let lanes = lanes(context.level).expect("a level with kernels");
+    let kernels = if lanes == 8 { AVX2 } else { AVX512 };
+    let (images, width) = (Interleaved::new(window, lanes), 2 * lanes);
     let (positions, vectors) = (images.positions(), vectors(&images));
     let (outputs, plane) = (window.outputs, positions.len());
-    let (block, blocks, numbers) = (u.size.block / plane, u.size.terms.div_ceil(u.size.block), numbers(u));
-    let [partial_bytes, image_bytes] = rooms(u);
+    let (block, blocks, numbers) = (u.size.block / plane, u.size.terms.div_ceil(u.size.block), numbers(u, &images));
+    let [partial_bytes, image_bytes] = rooms(u, &images);
     let partials: Vec<Shared<f32>> =
         (0..window.groups).map(|_| Shared(arena.split(partial_bytes).take(blocks * numbers))).collect();
     let (slots, together) = (context.par.threads(), together(u));
@@ -185,8 +190,8 @@ pub unsafe fn weight(
                     images.join(context.level, from, staged.add(i * images.len()));
                 }
                 let dy = dy.pointer().cast_const().add((first * window.groups + group) * outputs * plane);
-                for (pair, sums) in vectors.chunks(2).zip(sums.chunks_exact_mut(outputs * WIDTH)) {
-                    let tiles = TILES[pair.len() - 1];
+                for (pair, sums) in vectors.chunks(2).zip(sums.chunks_exact_mut(outputs * width)) {
+                    let tiles = kernels[pair.len() - 1];
                     for rows in parts(outputs, tiles.len()) {
                         let call = Call {
                             x: [&pair[0], &pair[pair.len() - 1]].map(|v| staged.cast_const().add(v.offset)),
@@ -195,7 +200,7 @@ pub unsafe fn weight(
                             dy: dy.add(rows.start * plane),
                             sample: window.groups * outputs * plane,
                             samples: count,
-                            sums: sums.as_mut_ptr().add(rows.start * WIDTH),
+                            sums: sums.as_mut_ptr().add(rows.start * width),
                         };
                         tiles[rows.len() - 1](&call);
                     }
@@ -207,15 +212,15 @@ pub unsafe fn weight(
     for (group, partial) in partials.iter().enumerate() {
         let store = |row: usize, sums: &[f32]| {
             let (pair, output) = (row / outputs, row % outputs);
-            let elements = vectors[2 * pair..].iter().take(2).flat_map(|v| v.elements);
+            let elements = vectors[2 * pair..].iter().take(2).flat_map(|v| &v.elements);
             for (&sum, element) in sums.iter().zip(elements) {
-                if let Some(element) = element {
+                if let &Some(element) = element {
                     // SAFETY: an element of the kernel that no other row has.
                     unsafe { *out.pointer().add((group * outputs + output) * u.size.columns + element) = sum };
                 }
             }
         };
         // SAFETY: the sums of all blocks, which no task writes any more.
-        unsafe { add_blocks(context, *partial, blocks, numbers / WIDTH, WIDTH, &store) };
+        unsafe { add_blocks(context, *partial, blocks, numbers / width, width, &store) };
     }
 }
