@@ -1,7 +1,8 @@
 //! Regions whose rows are wider than a tile. A row is passed over several times, tile by tile, while it is in the second
 //! cache: what combines its elements is known when a pass has ended, and what is computed with that comes in the next one.
 //! Elements are computed again in every pass that needs them, unless that costs more than keeping the row; results are
-//! stored in the last, so that they may lie where operands do. What is simple is machine code here too, for which values of the row are one for all elements.
+//! stored in the last, so that they may lie where operands do. What is simple is machine code here too, for which values of
+//! the row are one for all elements.
 
 use super::native::{Refused, is_simple_in_a_row};
 use super::ops::{self, Tile, held};
