@@ -13,7 +13,7 @@ use super::{Place, Plan, Room, Span, Step, TILE, is_constant, is_half};
 use crate::Level;
 use crate::stream::{LINE, prefetch};
 use meshwork_graph::DType;
-use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, UnaryOp};
+use meshwork_graph::ops::{Code, Fused};
 use smallvec::SmallVec;
 
 /// Bytes of rows that are kept from one pass to the next, at most: they stay in the second cache, beside the operands.
@@ -48,15 +48,9 @@ fn combines(op: Code) -> bool {
     matches!(op, Code::Reduce(..) | Code::Gather(..))
 }
 
-/// Whether an element is read from the second cache in less time than it is computed again.
-fn is_costly(op: Code) -> bool {
-    use UnaryOp::{Cos, Erf, Exp, Expm1, Log, Log1p, Sigmoid, Sin, Tanh};
-    let Code::Element(element) = op else { return false };
-    matches!(
-        element,
-        Element::Unary(Exp | Expm1 | Log | Log1p | Tanh | Sigmoid | Erf | Sin | Cos) | Element::Binary(BinaryOp::Pow)
-    )
-}
+/// What an operation costs at least whose elements are kept: moving an f32 to memory and back, which the second cache does
+/// in less time.
+const COSTLY: u64 = 16;
 
 /// For each register the pass in which its elements can be computed, or before which a value of rows is known.
 fn stages(op: &Fused) -> Vec<usize> {
@@ -121,6 +115,10 @@ impl Placing<'_> {
     fn kept(&mut self, stages: &[usize], last: usize) -> Vec<Option<usize>> {
         let op = self.region.op;
         let mut kept = vec![None; self.placement.places.len()];
+        let is_costly = |index: usize| match op.code[index].op {
+            Code::Element(element) => element.cost(op.dtype_of(op.code[index].args[0])) >= COSTLY,
+            _ => false,
+        };
         let mut passes: Vec<Vec<usize>> = vec![];
         for pass in 0..=last {
             // What an earlier pass keeps is not computed in this one, and neither is what only that needs.
@@ -128,7 +126,7 @@ impl Placing<'_> {
                 let due = self.due((pass, pass == last), stages, &kept);
                 let computed_before = |&&index: &&usize| passes.iter().any(|due| due.contains(&index));
                 let fits = |&&index: &&usize| self.placement.kept + self.kept_bytes(index) <= MOST_KEPT;
-                let costly = due.iter().rev().filter(|&&index| is_costly(op.code[index].op));
+                let costly = due.iter().rev().filter(|&&index| is_costly(index));
                 let Some(&index) = costly.filter(computed_before).find(fits) else { break due };
                 let register = op.inputs.len() + index;
                 kept[register] = passes.iter().position(|due| due.contains(&index));

@@ -57,6 +57,16 @@ impl Stored {
             _ => Stored::held(dtype),
         }
     }
+
+    /// Bytes of an element, of which there may be one for all.
+    #[cfg(target_arch = "x86_64")]
+    fn bytes(self) -> u32 {
+        match self {
+            Stored::F32 | Stored::F32PastCaches | Stored::One => 4,
+            Stored::F16 | Stored::BF16 => 2,
+            Stored::Bool => 1,
+        }
+    }
 }
 
 /// Instructions that run one after the other on the same elements. Registers are numbered as in [`Fused`]: first the

@@ -1,6 +1,5 @@
 //! What instruction sets differ in.
 
-use super::Stored;
 use super::program::{Builder, Source};
 use iced_x86::{Code as X86, Register};
 
@@ -90,15 +89,4 @@ pub struct Codes {
     pub shift_right: X86,
     /// The sign comes from above.
     pub shift_right_signed: X86,
-}
-
-impl Stored {
-    /// Bytes of an element, of which there may be one for all.
-    pub fn bytes(self) -> u32 {
-        match self {
-            Stored::F32 | Stored::F32PastCaches | Stored::One => 4,
-            Stored::F16 | Stored::BF16 => 2,
-            Stored::Bool => 1,
-        }
-    }
 }

@@ -2,16 +2,12 @@
 
 use super::constant;
 use super::regions::{EARLY, Regions};
-use crate::dtype::DType;
 use crate::graph::{Graph, NodeId};
 use crate::op::Op;
-use crate::ops::{BinaryOp, Element, UnaryOp};
+use crate::ops::Element;
 
-/// The parts of a moved byte in which costs are counted.
+/// What a moved byte costs, in the unit of [`Element::cost`].
 const BYTE: u64 = 2;
-/// What most instructions cost for an element.
-const SIMPLE: u64 = 3;
-
 /// What it costs to compute an elementwise value in a region that is there anyway.
 pub(super) fn of_computing(graph: &Graph, id: NodeId) -> u64 {
     let node = graph.node(id);
@@ -19,31 +15,7 @@ pub(super) fn of_computing(graph: &Graph, id: NodeId) -> u64 {
     // Values of rows, and numbers, are spread over a tile before they are used.
     let is_spread = |x: &&NodeId| matches!(graph.node(**x).op, Op::Expand(_)) && constant(graph, **x).is_none();
     let spread = node.inputs.iter().filter(is_spread).count() as u64;
-    node.ty.shape.numel() as u64 * (of_operation(op, graph.ty(node.inputs[0]).dtype) + spread * SIMPLE)
-}
-
-/// What an operation costs for an element, measured in f32 beside bytes that two cores move at a time.
-fn of_operation(op: Element, dtype: DType) -> u64 {
-    use UnaryOp::*;
-    let cost = match op {
-        Element::Unary(Recip) | Element::Binary(BinaryOp::Div) => 5,
-        Element::Unary(Sqrt) => 7,
-        Element::Unary(Rsqrt) => 12,
-        Element::Unary(Exp | Expm1) => 18,
-        Element::Unary(Sigmoid) => 26,
-        Element::Unary(Tanh) => 30,
-        Element::Unary(Log | Log1p | Sin | Cos) => 36,
-        Element::Unary(Erf) => 54,
-        Element::Binary(BinaryOp::Pow) => 120,
-        _ => SIMPLE,
-    };
-    match dtype {
-        // Functions of f64 are not vectorised.
-        DType::F64 if cost > 12 => 40 * cost,
-        // Every instruction rounds.
-        DType::F16 | DType::BF16 => cost + 2 * SIMPLE,
-        _ => cost,
-    }
+    node.ty.shape.numel() as u64 * (op.cost(graph.ty(node.inputs[0]).dtype) + spread * Element::SIMPLE)
 }
 
 /// What it costs that a region which runs before heavy kernel number `until` reads a value from memory: reading it; writing it,
