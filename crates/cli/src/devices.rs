@@ -67,7 +67,8 @@ pub fn run(devices: Option<&Devices>) -> Result<(), Failure> {
             if memory.is_empty() { "" } else { shared }
         ));
     }
-    let levels: Vec<&str> = Level::available().iter().map(|level| level.name()).collect();
+    let levels: Vec<&str> =
+        Level::available().iter().filter(|level| level.is_native()).map(|level| level.name()).collect();
     say(&format!("SIMD   {} (of {})", Level::current().name(), levels.join(", ")));
     Ok(())
 }

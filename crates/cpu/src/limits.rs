@@ -16,7 +16,7 @@ const ROUNDS: usize = 2_000_000;
 pub fn fma_f32(par: &Par, level: Level) -> f64 {
     let chains = if level == Level::Portable { 8 } else { 12 };
     let lanes = match level {
-        Level::Avx512 => 16,
+        Level::Avx512 | Level::Avx512Bf16 => 16,
         Level::Avx2 => 8,
         Level::Neon | Level::Portable => 4,
     };
@@ -28,7 +28,7 @@ fn fma(level: Level) {
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: a level is only in force when the processor has its features.
-        Level::Avx512 => unsafe { x86::fma_avx512() },
+        Level::Avx512 | Level::Avx512Bf16 => unsafe { x86::fma_avx512() },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         Level::Avx2 => unsafe { x86::fma_avx2() },

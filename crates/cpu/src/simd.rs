@@ -15,6 +15,9 @@ pub enum Level {
     Avx2 = 3,
     /// x86-64 with AVX-512 F, BW, DQ and VL.
     Avx512 = 4,
+    /// [`Level::Avx512`] with AVX-512 BF16, which multiplies pairs of bf16. A processor without that can run the level, too,
+    /// in which a slow emulation stands for the one instruction; it does so only if it is told to.
+    Avx512Bf16 = 5,
 }
 
 /// 0: not yet detected.
@@ -22,7 +25,7 @@ static CURRENT: AtomicU8 = AtomicU8::new(0);
 
 impl Level {
     /// Every level, weakest first.
-    pub const ALL: [Level; 4] = [Level::Portable, Level::Neon, Level::Avx2, Level::Avx512];
+    pub const ALL: [Level; 5] = [Level::Portable, Level::Neon, Level::Avx2, Level::Avx512, Level::Avx512Bf16];
 
     /// The name in `MESHWORK_SIMD` and in reports.
     pub fn name(self) -> &'static str {
@@ -31,6 +34,7 @@ impl Level {
             Level::Neon => "neon",
             Level::Avx2 => "avx2",
             Level::Avx512 => "avx512",
+            Level::Avx512Bf16 => "avx512bf16",
         }
     }
 
@@ -44,7 +48,7 @@ impl Level {
                 is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
             }
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => {
+            Level::Avx512 | Level::Avx512Bf16 => {
                 Level::Avx2.is_available()
                     && is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512bw")
@@ -52,8 +56,13 @@ impl Level {
                     && is_x86_feature_detected!("avx512vl")
             }
             #[cfg(not(target_arch = "x86_64"))]
-            Level::Avx2 | Level::Avx512 => false,
+            Level::Avx2 | Level::Avx512 | Level::Avx512Bf16 => false,
         }
+    }
+
+    /// Whether this processor has all instructions of the level, so that none is emulated.
+    pub fn is_native(self) -> bool {
+        self.is_available() && (self != Level::Avx512Bf16 || crate::gemm::kernel::multiplies_pairs())
     }
 
     /// The levels that this processor can run, weakest first.
@@ -61,7 +70,7 @@ impl Level {
         Level::ALL.into_iter().filter(|l| l.is_available()).collect()
     }
 
-    /// The level in force: the strongest available one, or the one named by the environment variable
+    /// The level in force: the strongest one that is native, or the one named by the environment variable
     /// `MESHWORK_SIMD`, or the one given to [`Level::force`].
     ///
     /// # Panics
@@ -81,14 +90,16 @@ impl Level {
         Self::requested().unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// The strongest available level, or the one that `MESHWORK_SIMD` names.
+    /// The strongest level that is native, or the one that `MESHWORK_SIMD` names.
     ///
     /// # Errors
     /// What is wrong with `MESHWORK_SIMD`, and what this processor can run.
     pub fn requested() -> Result<Level, String> {
         let available = Level::available();
-        let strongest = *available.last().expect("portable is always there");
-        let Ok(name) = std::env::var("MESHWORK_SIMD") else { return Ok(strongest) };
+        let Ok(name) = std::env::var("MESHWORK_SIMD") else {
+            let native = available.into_iter().rfind(|level| level.is_native());
+            return Ok(native.expect("portable is always there"));
+        };
         let names: Vec<&str> = available.iter().map(|l| l.name()).collect();
         available
             .iter()
@@ -132,7 +143,7 @@ macro_rules! multiversion {
                 }
                 match level {
                     // SAFETY: a level is only in force when the processor has its features.
-                    $crate::simd::Level::Avx512 => return unsafe { avx512($($arg),*) },
+                    $crate::simd::Level::Avx512 | $crate::simd::Level::Avx512Bf16 => return unsafe { avx512($($arg),*) },
                     // SAFETY: as above.
                     $crate::simd::Level::Avx2 => return unsafe { avx2($($arg),*) },
                     _ => {}

@@ -19,7 +19,7 @@ pub const LANES: [usize; 2] = [EIGHT, 16];
 pub fn lanes(level: Level) -> Option<usize> {
     match level {
         Level::Avx2 => Some(LANES[0]),
-        Level::Avx512 => Some(LANES[1]),
+        Level::Avx512 | Level::Avx512Bf16 => Some(LANES[1]),
         Level::Portable | Level::Neon => None,
     }
 }

@@ -4,6 +4,7 @@ use super::ahead::Ahead;
 use super::kernel::{COUNTER, Call, Kernels};
 use super::left::{Chunk, Left, readable};
 use super::pack::{SLACK, pack};
+use super::pairs::{Factor, Operand, Pairs};
 use super::real::{Element, Real, same};
 use super::scratch::{Arena, room};
 use super::{Place, Side, Size};
@@ -215,6 +216,13 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
 
     let matrix = padded_rows * padded_columns;
     let far = matrix >= FAR;
+    let mut pairs = match product.left {
+        Left::Elements(..) => Pairs::new::<L, R>(level, &chunks, terms.len()),
+        Left::Panels(_) => None,
+    };
+    // Numbers of the panels for so many terms.
+    let in_pairs = pairs.is_some();
+    let numbers = |terms: usize| if in_pairs { terms.div_ceil(2) } else { terms };
     let mut start = 0;
     while start < terms.len() {
         let length = chunks.at(start, terms.len());
@@ -222,6 +230,23 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         let (left_terms, right_terms) = (&mut left_terms[..length], &mut right_terms[..length]);
         product.right_side.terms.fill(first, right_terms);
         let data = right(first..first + length);
+        if let Some(pairs) = &mut pairs
+            && !chunks.parts()
+        {
+            pairs.begin();
+        }
+        let pack_right = |pairs: &mut Option<Pairs<L::Real>>, lines: &[isize]| {
+            // SAFETY: rooms of this call, operands of the caller.
+            unsafe {
+                match pairs {
+                    None => pack(level, data, lines, right_terms, width, right_room),
+                    Some(pairs) => {
+                        let operand = Operand { factor: Factor::Right, data: data.cast(), lines, terms: right_terms };
+                        pairs.meet(Factor::Right, operand.pack(level, width, right_room.cast()));
+                    }
+                }
+            }
+        };
         let beside = match (evenly(right_lines), evenly(right_terms)) {
             (Some(1), Some(step))
                 if same::<R, R::Real>() && row_count <= FEW && length <= SHALLOW && readable(step) =>
@@ -239,9 +264,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             Some(step) => (unsafe { data.offset(right_lines[0] + right_terms[0]).cast() }, 1, step),
             None if in_turn => (right_room.cast_const(), 0, width as isize),
             None => {
-                // SAFETY: rooms of this call, operands of the caller.
-                unsafe { pack(level, data, right_lines, right_terms, width, right_room) };
-                (right_room.cast_const(), length, width as isize)
+                pack_right(&mut pairs, right_lines);
+                (right_room.cast_const(), numbers(length), width as isize)
             }
         };
         let left = match product.left {
@@ -252,7 +276,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             }
             Left::Elements(data, side) => {
                 side.terms.fill(first, left_terms);
-                Chunk::elements(level, height, data, left_lines, left_terms, column_count)
+                Chunk::elements(level, height, data, left_lines, left_terms, column_count, in_pairs)
             }
         };
 
@@ -281,6 +305,9 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         for block in blocks(0..row_count, step) {
             // SAFETY: the operand is the caller's, the room this call's.
             let panels = unsafe { left.panels(&block, left_room) };
+            if let Some(pairs) = &mut pairs {
+                pairs.meet(Factor::Left, panels.span);
+            }
             // The rows of the next block come while this one is computed.
             let calls = block.len().div_ceil(height) * column_count.div_ceil(width);
             let mut source = left.source(&(block.end..(block.end + step).min(row_count)));
@@ -288,9 +315,9 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             for column in (0..column_count).step_by(width) {
                 let wide = width.min(column_count - column);
                 if in_turn {
-                    // SAFETY: as above; `beside` is for fewer rows.
-                    unsafe { pack(level, data, &right_lines[column..column + wide], right_terms, width, right_room) };
+                    pack_right(&mut pairs, &right_lines[column..column + wide]);
                 }
+                let table = pairs.as_ref().map_or(kernels.table, Pairs::table);
                 let vectors = wide.div_ceil(kernels.lanes);
                 let across = vectors * kernels.lanes;
                 let direct = same::<O, O::Real>()
@@ -304,8 +331,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 // SAFETY: panels and rooms as set up above.
                 let mut call = unsafe {
                     Call {
-                        terms: length,
-                        block: chunks.block,
+                        terms: numbers(length),
+                        block: numbers(chunks.block),
                         a: panels.data,
                         a_step: panels.step,
                         b: right_panels.add(column * right_column),
@@ -355,7 +382,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     (call.ahead, call.aheads) = (ahead.lines.as_ptr(), ahead.count);
                     // SAFETY: as above.
                     unsafe {
-                        kernels.table[high - 1][vectors - 1][panels.access as usize](&call);
+                        table[high - 1][vectors - 1][panels.access as usize](&call);
                         if target.is_none() && !direct {
                             store.tile(level, spare, across, row..row + high, column..column + wide);
                         }

@@ -4,6 +4,7 @@ use super::ahead::{LINE, Source};
 use super::block::evenly;
 use super::kernel::Access;
 use super::pack::{SLACK, pack};
+use super::pairs::{self, Span};
 use super::real::{Element, same};
 use super::{Side, Size};
 use crate::multiversion;
@@ -71,6 +72,8 @@ pub struct Panels<T> {
     pub step: isize,
     /// Which of both.
     pub access: Access,
+    /// What was packed as pairs.
+    pub span: Span,
 }
 
 /// How the panels of a chunk come about.
@@ -81,6 +84,10 @@ enum How<S: Element> {
     Widened(isize),
     /// They are packed.
     Packed,
+    /// Rows become rows of pairs.
+    PairRows,
+    /// They are packed as pairs.
+    Pairs,
 }
 
 /// Rows and terms of the left operand.
@@ -96,11 +103,11 @@ pub struct Chunk<'a, S: Element> {
 impl<'a, S: Element> Chunk<'a, S> {
     /// Panels that are packed: `data` is the first one's first term, `panel` their distance.
     pub fn packed(level: Level, height: usize, data: *const S::Real, panel: isize) -> Self {
-        let panels = Panels { data, panel, step: height as isize, access: Access::Panel };
+        let panels = Panels { data, panel, step: height as isize, access: Access::Panel, span: Span::NONE };
         Chunk { level, height, data: std::ptr::null(), rows: &[], terms: &[], how: How::There(panels) }
     }
 
-    /// Elements in memory, each at one of `rows` and one of `terms` from `data`, for so many columns.
+    /// Elements in memory, each at one of `rows` and one of `terms` from `data`, for so many columns; in pairs or not.
     pub fn elements(
         level: Level,
         height: usize,
@@ -108,11 +115,17 @@ impl<'a, S: Element> Chunk<'a, S> {
         rows: &'a [isize],
         terms: &'a [isize],
         columns: usize,
+        pairs: bool,
     ) -> Self {
         let first: *const S::Real = data.wrapping_offset(rows[0] + terms[0]).cast();
+        let there = |panel: isize, step: isize, access: Access| {
+            How::There(Panels { data: first, panel, step, access, span: Span::NONE })
+        };
         let how = match (evenly(rows), evenly(terms)) {
+            (_, Some(1)) if pairs && columns < AGAIN => How::PairRows,
+            _ if pairs => How::Pairs,
             (Some(row), Some(1)) if same::<S, S::Real>() && columns < AGAIN => {
-                How::There(Panels { data: first, panel: row * height as isize, step: row, access: Access::Rows })
+                there(row * height as isize, row, Access::Rows)
             }
             (Some(row), Some(1)) if size_of::<S>() < size_of::<S::Real>() && columns < AGAIN => How::Widened(row),
             (Some(1), Some(step))
@@ -120,7 +133,7 @@ impl<'a, S: Element> Chunk<'a, S> {
                     && (columns <= REUSE[1] && readable(step)
                         || columns <= REUSE[0] && resident(step.unsigned_abs() * size_of::<S>(), terms.len())) =>
             {
-                How::There(Panels { data: first, panel: height as isize, step, access: Access::Panel })
+                there(height as isize, step, Access::Panel)
             }
             _ => How::Packed,
         };
@@ -133,22 +146,31 @@ impl<'a, S: Element> Chunk<'a, S> {
     /// The operand must be readable, and `room` have room for the rows of whole panels and [`SLACK`] more.
     pub unsafe fn panels(&self, block: &Range<usize>, room: *mut S::Real) -> Panels<S::Real> {
         let (height, length) = (self.height, self.terms.len());
-        match self.how {
-            How::There(Panels { data, panel, step, access }) => {
-                Panels { data: data.wrapping_offset((block.start / height) as isize * panel), panel, step, access }
-            }
-            How::Widened(row) => {
-                // SAFETY: the caller's promise.
-                unsafe {
-                    let first = self.data.offset(self.rows[block.start] + self.terms[0]);
-                    widen(self.level, &Narrow { first, row, count: block.len(), terms: length, out: room });
+        let rows = self.rows.get(block.clone()).unwrap_or(&[]);
+        let operand =
+            pairs::Operand { factor: pairs::Factor::Left, data: self.data.cast(), lines: rows, terms: self.terms };
+        let packed = |length: usize, access: Access, span: Span| {
+            let step = if access == Access::Rows { length } else { height };
+            Panels { data: room.cast_const(), panel: (height * length) as isize, step: step as isize, access, span }
+        };
+        // SAFETY: the caller's promise; pairs are made of bf16 and as large as f32.
+        unsafe {
+            match self.how {
+                How::There(Panels { data, panel, step, access, span }) => {
+                    let data = data.wrapping_offset((block.start / height) as isize * panel);
+                    Panels { data, panel, step, access, span }
                 }
-                Panels { data: room, panel: (height * length) as isize, step: length as isize, access: Access::Rows }
-            }
-            How::Packed => {
-                // SAFETY: the caller's promise.
-                unsafe { pack(self.level, self.data, &self.rows[block.clone()], self.terms, height, room) };
-                Panels { data: room, panel: (height * length) as isize, step: height as isize, access: Access::Panel }
+                How::Widened(row) => {
+                    let first = self.data.offset(rows[0] + self.terms[0]);
+                    widen(self.level, &Narrow { first, row, count: block.len(), terms: length, out: room });
+                    packed(length, Access::Rows, Span::NONE)
+                }
+                How::Packed => {
+                    pack(self.level, self.data, rows, self.terms, height, room);
+                    packed(length, Access::Panel, Span::NONE)
+                }
+                How::PairRows => packed(length.div_ceil(2), Access::Rows, operand.copy(self.level, room.cast())),
+                How::Pairs => packed(length.div_ceil(2), Access::Panel, operand.pack(self.level, height, room.cast())),
             }
         }
     }

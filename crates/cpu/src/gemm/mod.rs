@@ -14,7 +14,8 @@
 //! Products with few rows, which packing would slow down, read the right operand in place (`strip`).
 //!
 //! Operands lie anywhere ([`offsets`]) and are packed into panels ([`pack`]) or, where that costs less, read in place: the
-//! left one a block of rows at a time ([`left`]). While kernels compute they ask for the lines of the caches that are
+//! left one a block of rows at a time ([`left`]). Of bf16, two terms are packed as one number where there are instructions
+//! for such pairs (`pairs`). While kernels compute they ask for the lines of the caches that are
 //! needed next (`ahead`): those of their results, and the next block of the left operand.
 
 mod ahead;
@@ -28,6 +29,9 @@ pub mod pack;
 mod pack_avx512;
 #[cfg(target_arch = "x86_64")]
 pub mod pack_x86;
+mod pairs;
+#[cfg(target_arch = "x86_64")]
+mod pairs_x86;
 pub mod real;
 pub mod scratch;
 mod strip;

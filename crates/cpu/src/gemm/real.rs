@@ -1,6 +1,6 @@
 //! The numbers that sums are accumulated in, and the stored elements that are widened to them.
 
-use super::kernel::{self, Kernels};
+use super::kernel::{self, Kernels, Table};
 use crate::narrow;
 use crate::operand::Stored;
 use crate::simd::Level;
@@ -24,6 +24,10 @@ pub trait Real: Stored + Add<Output = Self> + Div<Output = Self> + PartialOrd {
 
     /// The microkernels of a level.
     fn kernels(level: Level) -> Kernels<Self>;
+
+    /// Its microkernels for pairs of narrow elements, if it has some, as high and wide as the others: the fast ones, and
+    /// those for any elements.
+    fn pairs(level: Level) -> Option<[Table<Self>; 2]>;
 }
 
 impl Real for f32 {
@@ -43,6 +47,10 @@ impl Real for f32 {
     fn kernels(level: Level) -> Kernels<Self> {
         kernel::of_f32(level)
     }
+
+    fn pairs(level: Level) -> Option<[Table<Self>; 2]> {
+        kernel::of_pairs(level)
+    }
 }
 
 impl Real for f64 {
@@ -61,6 +69,10 @@ impl Real for f64 {
 
     fn kernels(level: Level) -> Kernels<Self> {
         kernel::of_f64(level)
+    }
+
+    fn pairs(_: Level) -> Option<[Table<Self>; 2]> {
+        None
     }
 }
 

@@ -71,9 +71,13 @@ fn run<T: Element>(op: &Dot, a: &[T], lhs: &Layout, b: &[T], rhs: &Layout, conte
 fn check<T: Element + std::fmt::Debug>(op: &Dot, lhs: &Layout, rhs: &Layout, elements: [usize; 2], what: &str) {
     let mut numbers = Numbers(7);
     let (a, b) = (numbers.elements::<T>(elements[0]), numbers.elements::<T>(elements[1]));
-    let expected = reference(op, &a, lhs, &b, rhs);
+    check_of(op, (&a, lhs), (&b, rhs), what);
+}
+
+fn check_of<T: Element + std::fmt::Debug>(op: &Dot, (a, lhs): (&[T], &Layout), (b, rhs): (&[T], &Layout), what: &str) {
+    let expected = reference(op, a, lhs, b, rhs);
     everywhere(|context, whom| {
-        assert_bits(&run(op, &a, lhs, &b, rhs, context), &expected, &format!("{what} on {whom}"));
+        assert_bits(&run(op, a, lhs, b, rhs, context), &expected, &format!("{what} on {whom}"));
     });
 }
 
@@ -84,15 +88,19 @@ fn plain(blocking: Blocking) -> Dot {
 /// The four orders of the operands' dimensions.
 fn matrices<T: Element + std::fmt::Debug>(m: usize, n: usize, k: usize, blocking: Blocking) {
     let op = plain(blocking);
-    for turned in 0..4 {
-        let dense = |rows: usize, columns: usize, turned: bool| match turned {
-            false => Layout::contiguous(&Shape::new(&[rows, columns])),
-            true => Layout::contiguous(&Shape::new(&[columns, rows])).permute(&[1, 0]),
-        };
-        let (lhs, rhs) = (dense(m, k, turned & 1 != 0), dense(k, n, turned & 2 != 0));
+    for (turned, [lhs, rhs]) in in_all_orders(m, n, k).into_iter().enumerate() {
         let what = format!("{m}×{n}×{k} {blocking:?}, turned {turned}, {}", T::DTYPE);
         check::<T>(&op, &lhs, &rhs, [m * k, k * n], &what);
     }
+}
+
+/// The layouts of dense operands, each by rows or by columns.
+fn in_all_orders(m: usize, n: usize, k: usize) -> [[Layout; 2]; 4] {
+    let dense = |rows: usize, columns: usize, turned: bool| match turned {
+        false => Layout::contiguous(&Shape::new(&[rows, columns])),
+        true => Layout::contiguous(&Shape::new(&[columns, rows])).permute(&[1, 0]),
+    };
+    std::array::from_fn(|turned| [dense(m, k, turned & 1 != 0), dense(k, n, turned & 2 != 0)])
 }
 
 #[test]
@@ -181,6 +189,56 @@ fn other_dtypes() {
 }
 
 #[test]
+fn pairs_of_terms() {
+    for (m, n) in [(1, 1), (5, 16), (7, 33), (13, 8), (31, 10), (12, 64), (70, 40)] {
+        for k in [1, 2, 3, 31, 64, 97, 129, 257] {
+            matrices::<half::bf16>(m, n, k, Blocking::Features);
+            matrices::<half::bf16>(m, n, k, Blocking::Samples);
+        }
+    }
+    // Rows that are read often, sums of several chunks, and few outputs of many terms.
+    matrices::<half::bf16>(30, 1100, 70, Blocking::Features);
+    matrices::<half::bf16>(17, 36, 1537, Blocking::Samples);
+    matrices::<half::bf16>(12, 20, 5_003, Blocking::Samples);
+}
+
+#[test]
+fn pairs_of_terms_whose_products_are_tiny_or_huge() {
+    let mut numbers = Numbers(11);
+    // Exponents of the operands; some products or sums are subnormal, some are infinite.
+    let scales: [[&[i32]; 2]; 7] = [
+        [&[-56], &[-54]],
+        [&[-60], &[-60, -66]],
+        [&[0, -100], &[0, -20]],
+        [&[-130, -120], &[0]],
+        [&[0], &[-133, 5]],
+        [&[64], &[40, 60]],
+        [&[64, -64], &[64, -64]],
+    ];
+    for (number, [left, right]) in scales.into_iter().enumerate() {
+        for (m, n, k) in [(3, 5, 40), (13, 40, 131), (16, 34, 520)] {
+            let mut elements = |count: usize, scales: &[i32]| -> Vec<half::bf16> {
+                let scaled = |_| {
+                    let x = numbers.number() * 2f64.powi(scales[numbers.below(scales.len())]);
+                    half::bf16::from_f64(if numbers.below(9) == 0 { 0.0 } else { x })
+                };
+                (0..count).map(scaled).collect()
+            };
+            // One sign where sums are infinite: they shall not be NaN.
+            let (mut a, mut b) = (elements(m * k, left), elements(k * n, right));
+            if number >= 5 {
+                a.iter_mut().chain(&mut b).for_each(|x| *x = half::bf16::from_bits(x.to_bits() & 0x7fff));
+            }
+            for [lhs, rhs] in in_all_orders(m, n, k) {
+                for blocking in [Blocking::Features, Blocking::Samples] {
+                    check_of(&plain(blocking), (&a, &lhs), (&b, &rhs), &format!("{m}×{n}×{k}, scales {number}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn several_contracted_dimensions_make_long_blocks() {
     // A block of Samples is whole samples, here of 700 terms each: longer than a chunk of packed terms.
     for (samples, positions) in [(1, 700), (3, 700), (40, 130), (9, 1300)] {
@@ -194,6 +252,7 @@ fn several_contracted_dimensions_make_long_blocks() {
         let lhs = Layout::contiguous(&Shape::new(&[samples, 7, positions]));
         let rhs = Layout::contiguous(&Shape::new(&[samples, 19, positions]));
         check::<f32>(&op, &lhs, &rhs, [lhs.shape.numel(), rhs.shape.numel()], "long blocks");
+        check::<half::bf16>(&op, &lhs, &rhs, [lhs.shape.numel(), rhs.shape.numel()], "long blocks of pairs");
     }
 }
 

@@ -143,7 +143,7 @@ pub enum Refused {
 pub fn compile(run: &Run, level: Level) -> Result<Native, Refused> {
     #[cfg(target_arch = "x86_64")]
     match level {
-        Level::Avx512 => return code::<avx512::Avx512>(run),
+        Level::Avx512 | Level::Avx512Bf16 => return code::<avx512::Avx512>(run),
         Level::Avx2 => return code::<avx2::Avx2>(run),
         Level::Portable | Level::Neon => {}
     }

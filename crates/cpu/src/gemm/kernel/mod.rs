@@ -7,6 +7,8 @@
 
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(target_arch = "x86_64")]
+mod pairs_x86;
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -64,15 +66,18 @@ pub enum Access {
     Rows = 1,
 }
 
-/// The microkernels of a level: `table[rows - 1][vectors - 1][access]`.
+/// Microkernels by rows, vectors and access: `table[rows - 1][vectors - 1][access]`.
+pub type Table<T> = &'static [[[Run<T>; 2]; 2]];
+
+/// The microkernels of a level.
 #[derive(Clone, Copy)]
 pub struct Kernels<T: 'static> {
     /// Numbers in a vector; a tile is one or two vectors wide.
     pub lanes: usize,
     /// Rows below which a tile takes as long as one with so many.
     pub floor: usize,
-    /// The functions, by rows, vectors and access.
-    pub table: &'static [[[Run<T>; 2]; 2]],
+    /// The functions.
+    pub table: Table<T>,
 }
 
 impl<T> Kernels<T> {
@@ -207,7 +212,7 @@ macro_rules! microkernel {
             }
         }
 
-        pub static $table: &[[[$crate::gemm::kernel::Run<$number>; 2]; 2]] = &[$([
+        pub static $table: $crate::gemm::kernel::Table<$number> = &[$([
             [$name::<$rows, 1, true>, $name::<$rows, 1, false>],
             [$name::<$rows, 2, true>, $name::<$rows, 2, false>],
         ]),*];
@@ -221,7 +226,7 @@ macro_rules! choose {
         pub fn $name(level: Level) -> Kernels<$number> {
             match level {
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx512 => Kernels { lanes: 64 / $bytes, floor: 4, table: x86::$avx512 },
+                Level::Avx512 | Level::Avx512Bf16 => Kernels { lanes: 64 / $bytes, floor: 4, table: x86::$avx512 },
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx2 => Kernels { lanes: 32 / $bytes, floor: 4, table: x86::$avx2 },
                 #[cfg(target_arch = "aarch64")]
@@ -234,3 +239,21 @@ macro_rules! choose {
 
 choose!(of_f32, f32, PORTABLE_F32, NEON_F32, AVX2_F32, AVX512_F32, 4);
 choose!(of_f64, f64, PORTABLE_F64, NEON_F64, AVX2_F64, AVX512_F64, 8);
+
+/// The microkernels of a level for pairs of bf16: see [`super::Real::pairs`].
+pub fn of_pairs(level: Level) -> Option<[Table<f32>; 2]> {
+    #[cfg(target_arch = "x86_64")]
+    if level == Level::Avx512Bf16 {
+        return Some(pairs_x86::tables());
+    }
+    let _ = level;
+    None
+}
+
+/// Whether the processor multiplies pairs of bf16.
+pub fn multiplies_pairs() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return pairs_x86::multiplies_pairs();
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}

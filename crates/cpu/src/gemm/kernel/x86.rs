@@ -9,7 +9,7 @@ macro_rules! splat {
     ($name:ident, $feature:literal, $number:ty, $vector:ty, $set:path) => {
         #[inline]
         #[target_feature(enable = $feature)]
-        unsafe fn $name(x: *const $number) -> $vector {
+        pub unsafe fn $name(x: *const $number) -> $vector {
             // SAFETY: the caller promises a readable number.
             $set(unsafe { *x })
         }
