@@ -176,6 +176,9 @@ pub struct TrainArgs {
     pub threads: Option<u64>,
     #[command(flatten)]
     pub layout: LayoutArgs,
+    /// Samples of a batch of the test set [default: as many as of --batch, or as --memory-limit allows]
+    #[arg(long, value_name = "N", value_parser = count, help_heading = "Layout")]
+    pub test_batch: Option<u64>,
     /// Compute as few blocks again as a step needs to take no more than SIZE of each device, such as 2GiB
     #[arg(long, value_name = "SIZE", value_parser = bytes, help_heading = "Layout")]
     pub memory_limit: Option<usize>,

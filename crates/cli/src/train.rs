@@ -89,7 +89,7 @@ struct Run {
 impl Run {
     fn train(self) -> Result<ExitCode, Failure> {
         let length = Length { epochs: self.settings.epochs, steps: self.settings.steps };
-        let recompute = self.recompute(length)?;
+        let (recompute, test_batch_size) = self.fit(length)?;
         let model = self.initial_model()?;
         if let Some(layout) = &self.layout {
             let batch = self.settings.full_batch(self.samples.pair.train.len() as u64);
@@ -104,7 +104,8 @@ impl Run {
         let schedule = recipe::schedule(&self.settings, samples, total);
         let parameters = model.num_parameters();
         let targets = self.metrics_targets();
-        let train_settings = TrainSettings { metrics: !targets.is_empty(), ..self.train_settings(length) };
+        let train_settings = self.train_settings(length);
+        let train_settings = TrainSettings { metrics: !targets.is_empty(), test_batch_size, ..train_settings };
         let stop = train_settings.stop.clone();
         let mut trainer = Trainer::new(model, optimizer, schedule, self.samples.pair.clone(), train_settings);
         if let Some(checkpoint) = &self.checkpoint {
@@ -196,9 +197,11 @@ impl Run {
         Ok(model)
     }
 
-    /// How many blocks are computed again.
-    fn recompute(&self, length: Length) -> Result<usize, Failure> {
-        let Some(limit) = self.given.memory_limit else { return Ok(self.given.layout.recompute.unwrap_or(0)) };
+    /// How many blocks are computed again, and how many samples of the test set are taken at a time.
+    fn fit(&self, length: Length) -> Result<(usize, Option<usize>), Failure> {
+        let Some(limit) = self.given.memory_limit else {
+            return Ok((self.given.layout.recompute.unwrap_or(0), self.train_settings(length).test_batch_size));
+        };
         let samples = self.samples.pair.train.len() as u64;
         let metrics = !self.metrics_targets().is_empty();
         let mut refused = None;
@@ -217,7 +220,7 @@ impl Run {
             (Err(error), None) => Err(Failure::from(error).about("--memory-limit")),
             (Ok(fit), None) => {
                 say(&fit.to_string());
-                Ok(fit.recompute)
+                Ok((fit.recompute, Some(fit.test_batch_size)))
             }
         }
     }
@@ -232,6 +235,7 @@ impl Run {
         TrainSettings {
             model: self.model.name().to_string(),
             batch_size: usize::try_from(self.settings.batch).unwrap_or(usize::MAX),
+            test_batch_size: self.given.test_batch.map(|samples| usize::try_from(samples).unwrap_or(usize::MAX)),
             order,
             length,
             max_norm: Some(self.settings.max_norm).filter(|max| *max > 0.0),

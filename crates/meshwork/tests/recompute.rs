@@ -5,7 +5,7 @@ use meshwork::nn::{BatchNorm1d, Dropout, Linear, Module, Transformer, Transforme
 use meshwork::optim::Constant;
 use meshwork::optim::{AdamW, AdamWOptions, Optimizer};
 use meshwork::tensor::{checkpoint, grad, grad_with, last_program, manual_seed, randn};
-use meshwork::train::{Fit, Length, TrainError, TrainSettings, Trainer, fit_memory, loss};
+use meshwork::train::{Event, Fit, Length, TrainError, TrainSettings, Trainer, fit_memory, loss};
 use meshwork::{Device, Tensor, synchronize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -208,15 +208,29 @@ fn each_block_that_is_computed_again_takes_its_activations_off_the_planned_peak(
 
 /// A training of a small GPT for one step.
 fn trainer() -> Trainer<Transformer> {
-    let tokens: Vec<i64> = (0..8 * 64).map(|i| i * 7 % 31).collect();
-    let data = ArrayDataset::new().with_field("tokens", [64], tokens.clone()).unwrap();
-    let data: Arc<dyn Dataset> = Arc::new(data.with_field("label", [64], tokens).unwrap());
-    let data = DataPair { name: "tokens".into(), origin: "made up".into(), train: data.clone(), test: data };
+    trainer_with(8, 8)
+}
+
+/// The same with so many samples to be tested, so many at a time.
+fn trainer_with(test_samples: usize, test_batch_size: usize) -> Trainer<Transformer> {
+    let tokens = |samples: usize| -> Arc<dyn Dataset> {
+        let tokens: Vec<i64> = (0..samples as i64 * 64).map(|i| i * 7 % 31).collect();
+        let data = ArrayDataset::new().with_field("tokens", [64], tokens.clone()).unwrap();
+        Arc::new(data.with_field("label", [64], tokens).unwrap())
+    };
+    let (train, test) = (tokens(8), tokens(test_samples));
+    let data = DataPair { name: "tokens".into(), origin: "made up".into(), train, test };
     let model = Transformer::new(TransformerConfig::gpt2(31, 64, 6, 48, 4));
     model.init(1);
     let optimizer = AdamW::new(&model, AdamWOptions::default());
     let length = Length { epochs: None, steps: Some(1) };
-    let settings = TrainSettings { batch_size: 8, length, max_norm: Some(1.0), ..TrainSettings::default() };
+    let settings = TrainSettings {
+        batch_size: 8,
+        test_batch_size: Some(test_batch_size),
+        length,
+        max_norm: Some(1.0),
+        ..TrainSettings::default()
+    };
     Trainer::new(model, optimizer, Constant { lr: 1e-3 }, data, settings)
 }
 
@@ -255,14 +269,49 @@ fn resident(trainer: &Trainer<Transformer>) -> usize {
 }
 
 #[test]
+fn testing_keeps_the_memory_limit() {
+    const SAMPLES: usize = 200;
+    let _only = alone();
+    let device = Device::cpu(0).unwrap();
+    let fit = |limit: usize| fit_memory(limit, || Ok(trainer_with(SAMPLES, SAMPLES)));
+    let whole = fit(usize::MAX).unwrap();
+    assert!(whole.test_batch_size == SAMPLES && whole.test_peak > whole.peak);
+    let used = |test_batch_size: usize| {
+        let mut trainer = trainer_with(SAMPLES, test_batch_size);
+        synchronize();
+        let others = device.memory().allocated - resident(&trainer);
+        trainer
+            .run(&mut |event| {
+                if let Event::Step(_) = event {
+                    synchronize();
+                    device.reset_peak_memory();
+                }
+            })
+            .unwrap();
+        device.memory().peak - others
+    };
+    for limit in [whole.peak, whole.test_peak - 1] {
+        let fit = fit(limit).unwrap();
+        assert_eq!((fit.recompute, fit.peak), (0, whole.peak), "what is computed again helps steps alone");
+        assert!(fit.test_batch_size < SAMPLES && fit.test_peak <= limit, "{fit:?} of {limit}");
+        let used = used(fit.test_batch_size);
+        assert!(used <= fit.test_peak && used * 10 >= fit.test_peak * 9, "{used} used, {fit:?}");
+    }
+    assert!(used(SAMPLES) > whole.peak);
+}
+
+#[test]
 fn what_a_limit_leads_to_is_said() {
-    let fit = Fit { recompute: 0, of: 6, peak: 3 << 20, peak_without: 3 << 20 };
-    assert_eq!(fit.to_string(), "a step takes 3.00 MiB of a device: all activations are kept");
+    let fit = Fit { recompute: 0, of: 6, peak: 3 << 20, peak_without: 3 << 20, test_batch_size: 5, test_peak: 1 << 20 };
+    assert_eq!(
+        fit.to_string(),
+        "a step takes 3.00 MiB of a device: all activations are kept; testing takes 1.00 MiB in batches of 5"
+    );
     let fit = Fit { recompute: 2, peak: 2 << 20, ..fit };
     assert_eq!(
         fit.to_string(),
         "a step takes 2.00 MiB of a device: 2 of 6 blocks are computed again for their gradients (3.00 MiB if all activations \
-         were kept)"
+         were kept); testing takes 1.00 MiB in batches of 5"
     );
     let error = TrainError::Memory { limit: 1 << 20, least: 2 << 20, recompute: 6, of: 6 }.to_string();
     assert_eq!(

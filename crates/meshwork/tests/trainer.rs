@@ -51,7 +51,7 @@ fn settings(steps: u64) -> TrainSettings {
         batch_size: 8,
         order: Order::Shuffled { seed: 5 },
         length: Length { epochs: None, steps: Some(steps) },
-        test_batch_size: 10,
+        test_batch_size: Some(10),
         ..TrainSettings::default()
     }
 }
@@ -174,7 +174,7 @@ fn threads_and_saving_change_nothing() {
     let device = Device::cpu(0).unwrap();
     let threads = device.num_threads();
     device.set_num_threads(threads + 2).unwrap();
-    let again = run(trainer(TrainSettings { saving, test_batch_size: 33, ..settings(16) }));
+    let again = run(trainer(TrainSettings { saving, test_batch_size: Some(33), ..settings(16) }));
     device.set_num_threads(threads).unwrap();
     assert!(whole == again);
 }

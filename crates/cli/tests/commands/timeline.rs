@@ -16,9 +16,9 @@ fn events(text: &str) -> (Vec<Value>, BTreeMap<u64, String>) {
 #[test]
 fn a_training_writes_its_timeline_and_it_is_drawn() {
     let place = Place::new();
-    let ran = place.ok("train lenet --steps 3 --batch 64 --trace run.json --save traced");
+    let ran = place.ok("train lenet --steps 3 --batch 64 --test-batch 100 --trace run.json --save traced");
     assert!(ran.stdout.ends_with("timeline in run.json; draw it with: meshwork trace run.json\n"), "{}", ran.stdout);
-    place.ok("train lenet --steps 3 --batch 64 --save plain");
+    place.ok("train lenet --steps 3 --batch 64 --test-batch 100 --save plain");
     assert!(place.read("plain/model.safetensors") == place.read("traced/model.safetensors"));
 
     let text = place.text("run.json");

@@ -37,7 +37,7 @@ pub(crate) use grad::gradients;
 pub(crate) use mesh::Lying;
 pub(crate) use node::{Content, Node};
 pub(crate) use part::Part;
-pub(crate) use planning::plan_only;
+pub(crate) use planning::{forget_peaks, plan_only};
 
 use crate::mesh::is_mesh;
 use kind::Kind;

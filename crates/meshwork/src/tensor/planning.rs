@@ -47,6 +47,15 @@ pub(crate) fn plan_only(body: impl FnOnce()) -> Vec<(Device, usize)> {
     planning.peaks.into_iter().map(|(id, bytes)| (device(id), bytes)).collect()
 }
 
+/// Has the peaks begin anew with what comes next.
+pub(crate) fn forget_peaks() {
+    PLANNING.with_borrow_mut(|planning| {
+        if let Some(planning) = planning {
+            planning.peaks.clear();
+        }
+    });
+}
+
 /// Whether evaluations of this thread are planned and not run.
 pub(crate) fn is_planning() -> bool {
     PLANNING.with_borrow(Option::is_some)

@@ -31,6 +31,14 @@ pub enum TrainError {
         /// Blocks that there are.
         of: usize,
     },
+    /// Not even one sample of the test set at a time is small enough.
+    #[error("testing the model does not fit into {}: it takes {} at least", human_bytes(*limit), human_bytes(*least))]
+    TestMemory {
+        /// Bytes that it may take of a device.
+        limit: usize,
+        /// The least that it can take.
+        least: usize,
+    },
     /// The data does not fit the model, or the trainer; the text says how.
     #[error("{0}")]
     Misfit(String),

@@ -6,7 +6,7 @@ use crate::Tensor;
 use crate::mesh::Mesh;
 use crate::nn::Layer;
 use crate::tensor::no_grad;
-use meshwork_data::{Dataset, Loader, LoaderOptions};
+use meshwork_data::{Batch, Dataset, Loader, LoaderOptions};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -32,13 +32,40 @@ pub fn evaluate(
     batch_size: usize,
     mesh: Option<&Mesh>,
 ) -> Result<Evaluation, TrainError> {
+    evaluate_batches(model, batches(data, batch_size)?, mesh)
+}
+
+/// As [`evaluate`], with the memory that most batches of the test set have in use, for a plan: some batches, and beside them those
+/// that are brought meanwhile.
+pub(super) fn evaluate_some(
+    model: &impl Layer,
+    data: &Arc<dyn Dataset>,
+    batch_size: usize,
+    mesh: Option<&Mesh>,
+) -> Result<Evaluation, TrainError> {
+    // What is brought lies on one device as a whole, until its own program spreads it over the mesh.
+    let whole = |batch: Result<Batch, _>| batch.map(|batch| (inputs(&batch, None), labels(&batch, None)));
+    let brought = batches(data, batch_size)?.skip(1).take(AHEAD).map(whole).collect::<Result<Vec<_>, _>>()?;
+    let evaluation = evaluate_batches(model, batches(data, batch_size)?.take(AHEAD + 2), mesh);
+    drop(brought);
+    evaluation
+}
+
+fn batches(data: &Arc<dyn Dataset>, batch_size: usize) -> Result<Loader, TrainError> {
     let options = LoaderOptions { batch_size, epochs: Some(1), ..LoaderOptions::default() };
-    let loader = Loader::new(data.clone(), options)?;
+    Ok(Loader::new(data.clone(), options)?)
+}
+
+fn evaluate_batches(
+    model: &impl Layer,
+    batches: impl Iterator<Item = <Loader as Iterator>::Item>,
+    mesh: Option<&Mesh>,
+) -> Result<Evaluation, TrainError> {
     model.eval();
     let sums = no_grad(|| {
         let mut waiting: VecDeque<Counted> = VecDeque::new();
         let mut sums = Sums::default();
-        for batch in loader {
+        for batch in batches {
             let batch = batch?;
             let (logits, labels) = (model.forward(&inputs(&batch, mesh)), labels(&batch, mesh));
             let counted = Counted { hits: hits(&logits, &labels), loss: loss(&logits, &labels), count: labels.numel() };

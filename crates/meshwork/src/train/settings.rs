@@ -40,14 +40,21 @@ pub struct TrainSettings {
     pub seed: u64,
     /// Where and how often to save. Default not at all.
     pub saving: Option<Saving>,
-    /// Samples of a batch of the test set. Does not change the result. Default 256.
-    pub test_batch_size: usize,
+    /// Samples of a batch of the test set. Does not change the result. Default as many as of a training batch.
+    pub test_batch_size: Option<usize>,
     /// The mesh that the model is on, if it is on one: batches are split over it. Does not change the result.
     pub mesh: Option<Mesh>,
     /// The run finishes its step and ends when somebody sets this.
     pub stop: Arc<AtomicBool>,
     /// Text kept in checkpoints, for whoever resumes.
     pub recorded: BTreeMap<String, String>,
+}
+
+impl TrainSettings {
+    /// Samples of a batch of the test set.
+    pub fn test_batch_size(&self) -> usize {
+        self.test_batch_size.unwrap_or(self.batch_size)
+    }
 }
 
 impl Default for TrainSettings {
@@ -65,7 +72,7 @@ impl Default for TrainSettings {
             loss_scale: LossScaleOptions::default(),
             seed: 0,
             saving: None,
-            test_batch_size: 256,
+            test_batch_size: None,
             mesh: None,
             stop: Arc::default(),
             recorded: BTreeMap::new(),

@@ -1,6 +1,7 @@
 //! The training loop.
 
 use super::cost::Meter;
+use super::evaluate::evaluate_some;
 use super::late::{LateStep, Pending, Settled, Start};
 use super::{
     EpochDone, Evaluation, Event, Outcome, Saving, StepDone, StepScale, TrainError, TrainSettings, evaluate, loss,
@@ -9,7 +10,7 @@ use crate::checkpoint::{Checkpoint, CheckpointError, LossSum, TrainingState};
 use crate::mesh::Mesh;
 use crate::nn::{Layer, Leaf, Visitor};
 use crate::optim::{Guard, LossScale, NonFinite, Optimizer, Schedule, with_averaged};
-use crate::tensor::{Precision, autocast, plan_only, set_random_step};
+use crate::tensor::{Precision, autocast, forget_peaks, plan_only, set_random_step};
 use crate::{Device, Tensor};
 use meshwork_data::{Batch, Column, DataPair, Loader, LoaderOptions, Position};
 use std::sync::atomic::Ordering;
@@ -212,8 +213,9 @@ impl<M: Layer> Trainer<M> {
     /// # Errors
     /// Samples that cannot be read.
     pub fn evaluate(&self) -> Result<Evaluation, TrainError> {
-        let TrainSettings { precision, test_batch_size, mesh, .. } = &self.settings;
-        autocast(*precision, || evaluate(&self.model, &self.data.test, *test_batch_size, mesh.as_ref()))
+        let TrainSettings { precision, mesh, .. } = &self.settings;
+        let batch_size = self.settings.test_batch_size();
+        autocast(*precision, || evaluate(&self.model, &self.data.test, batch_size, mesh.as_ref()))
     }
 
     /// A step that is done again draws what it drew.
@@ -239,14 +241,43 @@ impl<M: Layer> Trainer<M> {
         let later = self.settings.length.steps.map_or(u64::MAX, |steps| steps.saturating_sub(self.step + 1));
         // A step is handed over while the one before runs, unless that is waited for, and the next batch before it has ended.
         let brought = later.min(if self.loss_scale.is_some() { 1 } else { 2 });
-        let mesh = self.settings.mesh.as_ref();
-        let on_devices = |batch: Batch| (inputs(&batch, mesh), labels(&batch, mesh));
-        let _brought = (0..brought).map(|_| next().map(on_devices)).collect::<Result<Vec<_>, _>>()?;
+        // What is brought lies on one device as a whole, until its own step spreads it over the mesh.
+        let whole = |batch: Batch| (inputs(&batch, None), labels(&batch, None));
+        let _brought = (0..brought).map(|_| next().map(whole)).collect::<Result<Vec<_>, _>>()?;
         self.model.train();
         Ok(plan_only(|| {
             let _before = (later > 0).then(|| self.train(&batch));
             self.train(&batch);
         }))
+    }
+
+    /// The most bytes in use on each device while the model is tested, after a step and with batches of so many samples: see
+    /// [`Trainer::planned_memory`].
+    ///
+    /// # Errors
+    /// Data that cannot be read.
+    pub fn planned_test_memory(mut self, batch_size: usize) -> Result<Vec<(Device, usize)>, TrainError> {
+        let batch = self.loader()?.next().expect("the loader's sequence has no end")?;
+        self.model.train();
+        let mut tested = Ok(());
+        let planned = plan_only(|| {
+            self.train(&batch);
+            forget_peaks();
+            let TrainSettings { precision, mesh, .. } = &self.settings;
+            let test = || evaluate_some(&self.model, &self.data.test, batch_size, mesh.as_ref());
+            tested = autocast(*precision, test).map(|_| ());
+        });
+        tested.map(|()| planned)
+    }
+
+    /// Samples of the test set.
+    pub fn test_samples(&self) -> usize {
+        self.data.test.len()
+    }
+
+    /// How it is trained.
+    pub fn settings(&self) -> &TrainSettings {
+        &self.settings
     }
 
     fn loader(&self) -> Result<Loader, TrainError> {
