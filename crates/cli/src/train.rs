@@ -298,7 +298,7 @@ impl Run {
             plan: self.layout.as_ref().map(Layout::name),
             devices: layout::devices_in_words(),
             memory: footprints.unwrap_or_default().iter().map(memory).collect(),
-            peak_gflops: metrics::rounded(machine.undisturbed_peak()),
+            peak_gflops: metrics::rounded(machine.undisturbed_peak(self.settings.precision.precision())),
             processor: machine.processor,
             cores: machine.cores,
             simd: machine.level.name().to_string(),

@@ -24,6 +24,17 @@ pub fn fma_f32(par: &Par, level: Level) -> f64 {
     (par.threads() * ROUNDS * chains * lanes * 2) as f64 / seconds
 }
 
+/// As [`fma_f32`], of bf16 whose products are added in f32: two in a lane where there are instructions for such pairs.
+pub fn fma_bf16(par: &Par, level: Level) -> f64 {
+    #[cfg(target_arch = "x86_64")]
+    if level == Level::Avx512Bf16 && level.is_native() {
+        // SAFETY: the processor has the instructions.
+        let seconds = best(6, || par.run(par.threads(), &|_| unsafe { x86::pairs_avx512() }));
+        return (par.threads() * ROUNDS * 12 * 16 * 4) as f64 / seconds;
+    }
+    fma_f32(par, level)
+}
+
 fn fma(level: Level) {
     match level {
         #[cfg(target_arch = "x86_64")]
@@ -76,6 +87,21 @@ mod x86 {
         for _ in 0..ROUNDS {
             for a in &mut sums {
                 *a = _mm512_fmadd_ps(*a, x, y);
+            }
+        }
+        black_box(sums);
+    }
+
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    pub fn pairs_avx512() {
+        // 1 and 2^-10, twice.
+        let (x, y) = (_mm512_set1_epi32(black_box(0x3f80_3f80)), _mm512_set1_epi32(black_box(0x3a80_3a80)));
+        // SAFETY: vectors of as many bits, of which any are valid.
+        let [x, y] = unsafe { std::mem::transmute::<[__m512i; 2], [__m512bh; 2]>([x, y]) };
+        let mut sums = [_mm512_set1_ps(1.0); 12];
+        for _ in 0..ROUNDS {
+            for a in &mut sums {
+                *a = _mm512_dpbf16_ps(*a, x, y);
             }
         }
         black_box(sums);

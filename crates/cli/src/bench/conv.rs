@@ -7,7 +7,7 @@ use super::timing::seconds;
 use crate::args::ConvArgs;
 use crate::failure::Failure;
 use meshwork::Tensor;
-use meshwork::tensor::{ConvOptions, grad_with};
+use meshwork::tensor::{ConvOptions, Precision, grad_with};
 
 /// Name, input, weight, stride, padding.
 type Layer = (&'static str, &'static [usize], &'static [usize], usize, usize);
@@ -26,7 +26,7 @@ const LAYERS: [Layer; 8] = [
 /// Measures layers of known networks, one of each dimension at least.
 pub fn run(args: &ConvArgs) -> Result<(), Failure> {
     let machine = Machine::here();
-    let peak = machine.peak();
+    let peak = machine.peak(Precision::F32);
     let mut report = Report::begin("conv", &machine, Unit::Flops, &[("peak", peak)], args.common.json);
     for (name, input, weight, stride, padding) in LAYERS {
         let (x, w) = (random(input)?.variable(), random(weight)?.variable());

@@ -48,7 +48,7 @@ pub fn parse(text: &str) -> Result<Shape, String> {
 /// Measures the products.
 pub fn run(args: &GemmArgs) -> Result<(), Failure> {
     let machine = Machine::here();
-    let peak = machine.peak();
+    let peak = machine.peak(args.dtype.precision());
     let mut report = Report::begin("gemm", &machine, Unit::Flops, &[("peak", peak)], args.common.json);
     let mut row = |name: String, flops: f64, work: &mut dyn FnMut() -> Tensor| {
         report.row(&Row { name, seconds: seconds(work), amount: flops / 1e9, bound: peak });

@@ -1,6 +1,7 @@
 //! What is measured on: the processor, and what it can do at most.
 
 use crate::words::counted;
+use meshwork::tensor::Precision;
 use meshwork::{Device, Level, Par, limits};
 use serde_json::{Value, json};
 
@@ -34,14 +35,19 @@ impl Machine {
         Machine { threads, ..Machine::here() }
     }
 
-    /// Fused multiply-adds of f32 in registers, in GFLOP/s.
-    pub fn peak(&self) -> f64 {
-        limits::fma_f32(&Par::new(self.threads), self.level) / 1e9
+    /// Multiply-adds in registers of what products in a precision multiply, in GFLOP/s.
+    pub fn peak(&self, precision: Precision) -> f64 {
+        let par = Par::new(self.threads);
+        let peak = match precision {
+            Precision::BF16 => limits::fma_bf16(&par, self.level),
+            Precision::F32 | Precision::F16 => limits::fma_f32(&par, self.level),
+        };
+        peak / 1e9
     }
 
     /// [`Machine::peak`] on a machine that others may use, too: the best of several measurements, about 0.1 s together.
-    pub fn undisturbed_peak(&self) -> f64 {
-        (0..4).map(|_| self.peak()).fold(0.0, f64::max)
+    pub fn undisturbed_peak(&self, precision: Precision) -> f64 {
+        (0..4).map(|_| self.peak(precision)).fold(0.0, f64::max)
     }
 
     /// Bandwidths of memory.

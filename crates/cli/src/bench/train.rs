@@ -137,7 +137,7 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
     let plan = last_plan().expect("a step has been handed over");
     let kernels: usize = plan.programs().map(|program| program.steps.len()).sum();
     let moved = plan.moved();
-    let peak = machine.peak();
+    let peak = machine.peak(args.precision.precision());
     let flops = plan.programs().map(|program| program.flops()).sum::<u64>() as f64 / 1e9;
     let memory: usize = devices.iter().map(|device| device.memory().peak).sum();
     let (speed, rate) = (flops / step, batch as f64 / step);
