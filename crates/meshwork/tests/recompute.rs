@@ -319,4 +319,6 @@ fn what_a_limit_leads_to_is_said() {
         "a step does not fit into 1.00 MiB: it takes 2.00 MiB at least, with 6 of 6 blocks computed again; try a smaller batch, \
          more devices or microbatches (accumulate)"
     );
+    let error = TrainError::TestMemory { limit: 1 << 20, least: 2 << 20 }.to_string();
+    assert_eq!(error, "testing does not fit into 1.00 MiB: one sample at a time takes 2.00 MiB; try more devices");
 }

@@ -32,7 +32,7 @@ pub enum TrainError {
         of: usize,
     },
     /// Not even one sample of the test set at a time is small enough.
-    #[error("testing the model does not fit into {}: it takes {} at least", human_bytes(*limit), human_bytes(*least))]
+    #[error("testing does not fit into {}: one sample at a time takes {}; try more devices", human_bytes(*limit), human_bytes(*least))]
     TestMemory {
         /// Bytes that it may take of a device.
         limit: usize,
