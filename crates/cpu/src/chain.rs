@@ -245,7 +245,7 @@ pub fn run(op: &Chain, inputs: &[Operand], outputs: &[Output], scratch: &mut [u8
         assert!(ty.dtype == output.dtype && ty.shape == *output.shape, "type of a result of a chain");
     }
     let layouts: SmallVec<[&Layout; 8]> = inputs.iter().map(|x| x.layout).collect();
-    let plan = Plan::new(op, context.par.threads());
+    let plan = Plan::new(op, context.par.lanes());
     let of_length = |samples: usize| (samples, plan.kernels(op, &layouts, samples));
     let kernels: SmallVec<[(usize, Vec<Kernel>); 2]> = plan.cut.lengths().into_iter().map(of_length).collect();
     let slot_bytes = scratch.len().checked_sub(plan.roots).expect("scratch memory of a chain") / plan.slots;

@@ -150,7 +150,7 @@ impl Unfolded {
         if !same::<S, f32>() || !direct_x86::runs(context.level) {
             return false;
         }
-        let threads = context.par.threads();
+        let threads = context.par.lanes();
         let run = match self.along {
             Along::Columns if direct_x86::suits_forward(&self.window) => direct_x86::forward as direct_x86::Run,
             Along::Terms if direct_x86::suits_weight(self, threads) => direct_x86::weight,

@@ -1,9 +1,16 @@
 //! Several devices in one process: where values are, what overlaps, and that bits do not depend on it.
 
+#[path = "common/kernels.rs"]
+mod kernels;
+
+use kernels::with_tasks;
 use meshwork::prelude::*;
 use meshwork::tensor::{arange, last_plan, ones, randn, zeros};
-use meshwork::{set_cpu_devices, synchronize_device, with_default_device};
-use std::sync::{Mutex, MutexGuard};
+use meshwork::{Link, set_cpu_devices, set_link, synchronize_device, with_default_device};
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 /// Tests of this file share the process's devices: one at a time, each with four.
 fn devices() -> (MutexGuard<'static, ()>, Vec<Device>) {
@@ -59,6 +66,64 @@ fn new_tensors_are_made_on_the_default_device() {
     assert_eq!(sum.numel(), 3);
     sum.to_vec::<f32>();
     assert_eq!(zeros(&[3], meshwork::DType::F32).device(), devices[0]);
+}
+
+/// Two devices with a core each. None where there is one core.
+fn two_cores() -> Option<(MutexGuard<'static, ()>, Vec<Device>)> {
+    let (turn, _) = devices();
+    set_cpu_devices(2).expect("two devices");
+    let devices = Device::cpus().expect("two devices");
+    (devices[0].cores() != devices[1].cores()).then_some((turn, devices))
+}
+
+/// Runs two tasks on `from`, while work on `to` waits for them, and says on how many threads they ran. Whoever does the first
+/// gives another thread some time to come for the second.
+fn threads_at_work(from: &Device, to: &Device, patience: Duration) -> usize {
+    let threads = Arc::new(Mutex::new(HashSet::new()));
+    let seen = threads.clone();
+    let x = with_default_device(from, || randn(&[5]));
+    let y = with_tasks(&x, 2, move |begun| {
+        seen.lock().unwrap().insert(std::thread::current().id());
+        let deadline = Instant::now() + patience;
+        while begun.load(Ordering::SeqCst) < 2 && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+    });
+    let z = y.to(to) + 1.0;
+    assert_eq!(z.to_vec::<f32>(), (&x + 1.0).to_vec::<f32>());
+    let threads = threads.lock().unwrap().len();
+    threads
+}
+
+#[test]
+fn a_device_that_waits_for_another_helps_it() {
+    let Some((_turn, devices)) = two_cores() else { return };
+    // A device without threads yet has nobody to send.
+    for device in &devices {
+        with_default_device(device, || randn(&[2]).to_vec::<f32>());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let timeline = meshwork::trace::start(folder.path().join("help.json")).unwrap();
+    let (long, short) = (Duration::from_secs(20), Duration::from_millis(100));
+    for _ in 0..3 {
+        assert_eq!(threads_at_work(&devices[0], &devices[1], long), 2, "cpu:1 waits for what cpu:0 computes");
+        assert_eq!(threads_at_work(&devices[1], &devices[0], long), 2, "the other way round");
+        assert_eq!(threads_at_work(&devices[0], &devices[0], short), 1, "cpu:1 has nothing to wait for");
+    }
+    timeline.stop().unwrap();
+    let text = std::fs::read_to_string(folder.path().join("help.json")).unwrap();
+    assert!(text.matches(r#""cat":"help""#).count() >= 6, "{text}");
+    assert!(devices.iter().all(|device| device.width().guests == 1));
+
+    // Over a link, devices stand for machines.
+    set_link(Some(Link { bytes_per_second: 1e9, latency: Duration::from_micros(1) })).unwrap();
+    assert!(devices.iter().all(|device| device.width().guests == 0));
+    assert_eq!(threads_at_work(&devices[0], &devices[1], short), 1, "machines do not help each other");
+    set_link(None).unwrap();
+
+    // Nor do devices that share their cores.
+    set_cpu_devices(2 * devices.iter().map(|device| device.cores().len()).sum::<usize>()).unwrap();
+    assert!(Device::cpus().unwrap().iter().all(|device| device.width().guests == 0));
 }
 
 /// A chain over all devices, with branches that meet again, has the bits of one device.

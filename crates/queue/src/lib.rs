@@ -14,5 +14,5 @@ mod sync;
 
 pub use event::{Event, Outcome, Part, RunError};
 pub use gate::Gate;
-pub use queue::{Queue, message};
+pub use queue::{Idle, Queue, message};
 pub use serving::{help_serving, is_serving};

@@ -29,22 +29,62 @@ struct State<C> {
     closed: bool,
     in_order: bool,
     asleep: bool,
+    /// Whether the thread that serves the queue sleeps without a task, and could help others while a task waits.
+    is_free: bool,
+    /// Whether there is work elsewhere for the thread that serves the queue.
+    is_nudged: bool,
     /// The lowest number that somebody waits for the end of, and of all before.
     awaited: Option<u64>,
 }
 
 impl<C> State<C> {
+    /// Whether a task may run.
+    fn has_next(&self) -> bool {
+        let first = self.unfinished.first_key_value().map(|(&number, _)| number);
+        self.ready.peek().is_some_and(|entry| !self.in_order || Some(entry.0.number) == first)
+    }
+
     /// Takes the task that runs next, if one may.
     fn next(&mut self) -> Option<Arc<Task<C>>> {
-        let first = self.unfinished.first_key_value().map(|(&number, _)| number);
-        let may_run = |entry: &Entry<C>| !self.in_order || Some(entry.0.number) == first;
-        self.ready.peek().is_some_and(may_run).then(|| self.ready.pop().expect("it was there").0)
+        self.has_next().then(|| self.ready.pop().expect("it was there").0)
+    }
+
+    /// Whether the thread that serves the queue should not go to sleep.
+    fn is_called(&self) -> bool {
+        self.is_nudged || self.has_next()
     }
 
     /// Whether all tasks with numbers up to this one have ended.
     fn all_ended(&self, number: u64) -> bool {
         self.unfinished.first_key_value().is_none_or(|(&first, _)| first > number)
     }
+}
+
+/// What the thread that serves a queue does while tasks of the queue wait for others and none is ready. It may work for
+/// somebody else.
+pub trait Idle<C> {
+    /// Whether it ever works for somebody else.
+    const HELPS: bool;
+
+    /// Works for others until `called`, or there is nothing to do for them.
+    fn help(&self, _worker: &mut C, _called: &dyn Fn() -> bool) {}
+
+    /// The thread is about to sleep: says that whoever has work for it shall [`Queue::nudge`] the queue from now on, and
+    /// whether somebody has already.
+    fn lie_down(&self, _worker: &mut C) -> bool {
+        false
+    }
+
+    /// The thread does not sleep any more.
+    fn get_up(&self, _worker: &mut C) {}
+
+    /// The thread has slept since this moment.
+    fn slept(&self, _since: Instant) {}
+}
+
+/// Helps nobody.
+impl<C> Idle<C> for () {
+    const HELPS: bool = false;
 }
 
 /// A task that has been submitted and not begun.
@@ -104,6 +144,8 @@ impl<C: 'static> Queue<C> {
             closed: false,
             in_order: false,
             asleep: false,
+            is_free: false,
+            is_nudged: false,
             awaited: None,
         };
         Queue { state: Mutex::new(state), ready: Condvar::new(), room: Condvar::new() }
@@ -129,6 +171,9 @@ impl<C: 'static> Queue<C> {
             let mut state = lock(&self.state);
             assert!(!state.closed, "a task for a queue that is closed");
             state.unfinished.insert(number, done.clone());
+            if state.is_free {
+                self.ready.notify_one();
+            }
         }
         let task = Arc::new(Task {
             number,
@@ -155,12 +200,11 @@ impl<C: 'static> Queue<C> {
         }
     }
 
-    /// Runs tasks until the queue is closed and no task is left. One thread serves a queue. `waited` is told, with the
-    /// beginning, when there was nothing to do though there were tasks: they waited for others.
-    pub fn serve(&self, context: &mut C, waited: impl Fn(Instant)) {
+    /// Runs tasks until the queue is closed and no task is left. One thread serves a queue.
+    pub fn serve(&self, context: &mut C, idle: &impl Idle<C>) {
         let _serving = Serving::begin();
         let mut ended = None;
-        while let Some(task) = self.next(ended, &waited) {
+        while let Some(task) = self.next(ended, context, idle) {
             let work = lock(&task.work).take().expect("a task runs once");
             let outcome = catch_unwind(AssertUnwindSafe(|| work(context, &task.done)));
             let rest = outcome.map_err(|panic| RunError(message(&*panic).into()));
@@ -170,7 +214,7 @@ impl<C: 'static> Queue<C> {
     }
 
     /// Notes that a task has ended, and waits for the next one.
-    fn next(&self, ended: Option<u64>, waited: &dyn Fn(Instant)) -> Option<Arc<Task<C>>> {
+    fn next<I: Idle<C>>(&self, ended: Option<u64>, context: &mut C, idle: &I) -> Option<Arc<Task<C>>> {
         let mut state = lock(&self.state);
         if let Some(number) = ended {
             state.unfinished.remove(&number);
@@ -186,11 +230,34 @@ impl<C: 'static> Queue<C> {
             if state.closed && state.unfinished.is_empty() {
                 return None;
             }
-            let since = (!state.unfinished.is_empty()).then(Instant::now);
-            state.asleep = true;
-            state = sleep(&self.ready, state);
-            state.asleep = false;
-            since.into_iter().for_each(waited);
+            if state.unfinished.is_empty() {
+                (state.asleep, state.is_free) = (true, I::HELPS);
+                state = sleep(&self.ready, state);
+                (state.asleep, state.is_free) = (false, false);
+                continue;
+            }
+            drop(state);
+            idle.help(context, &|| lock(&self.state).has_next());
+            let is_needed = idle.lie_down(context);
+            state = lock(&self.state);
+            if !is_needed && !state.is_called() {
+                let since = Instant::now();
+                state.asleep = true;
+                state = sleep(&self.ready, state);
+                state.asleep = false;
+                idle.slept(since);
+            }
+            state.is_nudged = false;
+            idle.get_up(context);
+        }
+    }
+
+    /// Wakes the thread that serves the queue, if it sleeps, or is about to, while tasks wait: there is work for it elsewhere.
+    pub fn nudge(&self) {
+        let mut state = lock(&self.state);
+        state.is_nudged = true;
+        if state.asleep && !state.is_free {
+            self.ready.notify_one();
         }
     }
 

@@ -28,6 +28,14 @@ pub fn groups(count: usize) -> Vec<Vec<usize>> {
     (0..count).map(|i| cores[start(i)..start(i + 1)].to_vec()).collect()
 }
 
+/// Number of cores of the other groups, if no two groups share a core.
+pub fn elsewhere(groups: &[Vec<usize>], index: usize) -> usize {
+    let mut cores: Vec<usize> = groups.concat();
+    cores.sort_unstable();
+    let shared = cores.windows(2).any(|pair| pair[0] == pair[1]);
+    if shared { 0 } else { cores.len() - groups[index].len() }
+}
+
 /// Keeps the calling thread on one of the cores: thread number `thread` of a group takes them in turn. Where the system
 /// does not allow it, the thread stays free.
 pub fn pin(cores: &[usize], thread: usize) {

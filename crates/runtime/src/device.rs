@@ -5,11 +5,12 @@ use crate::copy::{Copier, Copy};
 use crate::cores;
 use crate::event::Event;
 use crate::execute::{Binding, Run};
+use crate::link::link;
 use crate::load::{DeviceLoad, Meter};
 use crate::registry::DeviceError;
 use crate::trace;
 use crate::value::{Ready, Value};
-use crate::worker::Worker;
+use crate::worker::{Helping, Waiting, Width, Worker};
 use meshwork_cpu::Level;
 use meshwork_graph::Type;
 use meshwork_graph::program::{OutputPlace, Program};
@@ -18,7 +19,6 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
 
 /// The identity of a device in this process; no two devices ever have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,6 +35,8 @@ struct Inner {
     index: usize,
     cores: Vec<usize>,
     threads: AtomicUsize,
+    /// Threads of other devices that could help.
+    others: usize,
     compute: Arc<Queue<Worker>>,
     copies: OnceLock<Arc<Queue<Copier>>>,
     pool: Arc<Pool>,
@@ -59,24 +61,25 @@ fn next_number() -> u64 {
 }
 
 impl Device {
-    pub(crate) fn start(id: DeviceId, index: usize, cores: &[usize], pinned: bool) -> Device {
+    pub(crate) fn start(id: DeviceId, index: usize, cores: &[usize], pinned: bool, others: usize) -> Device {
         // A level that `MESHWORK_SIMD` asks for in vain is an error here, not on the queue's thread.
         Level::current();
         let pool = Arc::new(Pool::new(id));
         let compute = Arc::new(Queue::new());
         let meters = [format!("cpu:{index}"), format!("copy to cpu:{index}")].map(|name| Arc::new(Meter::new(name)));
         let pinned = if pinned { cores } else { &[] };
-        let (queue, mut worker) = (compute.clone(), Worker::new(pool.clone(), pinned, meters[0].clone()));
+        let (queue, mut worker) = (compute.clone(), Worker::new(pool.clone(), pinned, meters[0].clone(), &compute));
         spawn(format!("meshwork-cpu:{index}"), move || {
             trace::name_thread(&format!("cpu:{index}"));
             worker.pin();
-            queue.serve(&mut worker, trace_wait);
+            queue.serve(&mut worker, &Helping);
         });
         let inner = Inner {
             id,
             index,
             cores: cores.to_vec(),
             threads: AtomicUsize::new(cores.len()),
+            others,
             compute,
             copies: OnceLock::new(),
             pool,
@@ -112,6 +115,15 @@ impl Device {
         }
         self.inner.threads.store(threads, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// What programs are to be compiled for that run on this device from now on: its threads, and as many guests, where
+    /// other devices have cores of their own. A device whose work waits for others computes with those instead; over a
+    /// link ([`set_link`](crate::set_link)) devices stand for machines, which cannot.
+    pub fn width(&self) -> Width {
+        let threads = self.num_threads();
+        let guests = if matches!(link(), Ok(None)) { self.inner.others.min(threads) } else { 0 };
+        Width { threads, guests }
     }
 
     /// Whether programs begin in the order of hand-over from now on. Otherwise (at first) one that is ready overtakes those
@@ -187,11 +199,11 @@ impl Device {
     /// and all work that reads what it overwrites is done; each output is there as soon as its last kernel has run.
     ///
     /// Donated inputs are overwritten; for the other outputs memory is allocated. The program runs on as many threads as
-    /// it was compiled for.
+    /// it was compiled for, its [`Device::width`] at that time.
     ///
     /// # Panics
     /// When the number of inputs is not the program's, or one is on another device.
-    pub fn run(&self, program: Arc<Program>, inputs: Vec<Binding>, threads: usize) -> Vec<Value> {
+    pub fn run(&self, program: Arc<Program>, inputs: Vec<Binding>, width: Width) -> Vec<Value> {
         assert_eq!(inputs.len(), program.inputs.len(), "inputs of a program");
         let donated = |i: usize| program.outputs.iter().any(|output| output.donated == Some(i));
         let outputs = self.outputs(&program, &inputs);
@@ -207,7 +219,7 @@ impl Device {
                 read.push(buffer.clone());
             }
         }
-        let run = Run { program, threads, inputs, outputs: outputs.clone() };
+        let run = Run { program, width, inputs, outputs: outputs.clone() };
         let after = after.iter().map(|(event, part)| (event, *part));
         let work = move |worker: &mut Worker, done: &TaskEvent| worker.run(run, done);
         self.inner.meters[0].queued();
@@ -258,7 +270,7 @@ impl Device {
             let mut copier = Copier { meter: self.inner.meters[1].clone() };
             spawn(format!("meshwork-copy:{index}"), move || {
                 trace::name_thread(&format!("copy to cpu:{index}"));
-                served.serve(&mut copier, trace_wait);
+                served.serve(&mut copier, &Waiting);
             });
             queue
         });
@@ -290,11 +302,6 @@ impl Device {
             copies.wait_for_room(full, enough);
         }
     }
-}
-
-/// Notes that a queue had nothing to do while tasks waited for other queues.
-fn trace_wait(since: Instant) {
-    trace::waited(since, "what other queues have not done yet");
 }
 
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) {

@@ -4,6 +4,7 @@ use crate::buffer::Buffer;
 use crate::load::{Running, kernel_name};
 use crate::trace;
 use crate::value::{Ready, Value};
+use crate::worker::Width;
 use meshwork_cpu::element::Refused;
 use meshwork_cpu::{Context, Level, Operand, Output, Par, kernel};
 use meshwork_graph::Op;
@@ -32,7 +33,7 @@ impl From<&Value> for Binding {
 pub(crate) struct Run {
     pub program: Arc<Program>,
     /// What the program was compiled for.
-    pub threads: usize,
+    pub width: Width,
     pub inputs: Vec<Binding>,
     pub outputs: Vec<Arc<Buffer>>,
 }

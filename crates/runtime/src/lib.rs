@@ -29,3 +29,4 @@ pub use meshwork_queue::RunError;
 pub use order::{Held, one_at_a_time};
 pub use registry::{DeviceError, cpu_groups, set_cpu_devices, set_cpu_groups, synchronize_all, wait_for_room};
 pub use value::{Ready, Value};
+pub use worker::Width;

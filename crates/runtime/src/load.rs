@@ -1,6 +1,7 @@
 //! What a queue says of itself while it works, for whoever watches.
 
 use crate::buffer::MemoryStats;
+use crate::trace::HELP;
 use meshwork_graph::program::{Program, Step};
 use meshwork_graph::{Op, Type};
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering};
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 pub struct QueueLoad {
     /// The queue's name: `cpu:0`.
     pub name: String,
-    /// Time spent on tasks, the running one included.
+    /// Time spent on tasks, the running one included, and on shares of other devices' kernels.
     pub busy: Duration,
     /// Tasks that wait.
     pub depth: usize,
@@ -51,6 +52,8 @@ pub(crate) fn kernel_name(op: &Op) -> String {
 pub(crate) enum Task {
     /// Kernels, one after the other.
     Program(Arc<Program>),
+    /// A share of what another device computes; none of the queue's own tasks.
+    Help,
     /// A copy of a value of this type.
     Copy(Type),
 }
@@ -89,6 +92,15 @@ impl Meter {
     /// A task that waited begins; it ends when the guard is dropped.
     pub fn begin(&self, task: Task) -> Running<'_> {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.run(task)
+    }
+
+    /// The queue helps another one until the guard is dropped.
+    pub fn help(&self) -> Running<'_> {
+        self.run(Task::Help)
+    }
+
+    fn run(&self, task: Task) -> Running<'_> {
         let mut state = self.lock();
         if let Task::Program(program) = &task {
             state.planned = state.planned.max(program.memory.peak());
@@ -114,6 +126,7 @@ impl Meter {
         load.busy += since.elapsed();
         load.running = match task {
             Task::Copy(ty) => Some(format!("copy of {ty}")),
+            Task::Help => Some(HELP.into()),
             Task::Program(program) => {
                 let step = self.step.load(Ordering::Relaxed);
                 load.kernels += step as u64;
@@ -149,7 +162,7 @@ impl Drop for Running<'_> {
         let mut state = self.0.lock();
         let Some((task, since)) = state.running.take() else { return };
         state.busy += since.elapsed();
-        state.tasks += 1;
+        state.tasks += u64::from(!matches!(task, Task::Help));
         if let Task::Program(program) = task {
             state.kernels += program.steps.len() as u64;
         }
@@ -186,5 +199,13 @@ mod tests {
 
         drop(meter.begin(Task::Program(program(16))));
         assert_eq!((meter.load().depth, meter.load().tasks, meter.planned()), (0, 2, 64));
+
+        let helping = meter.help();
+        assert_eq!(meter.load().running.as_deref(), Some(HELP));
+        std::thread::sleep(Duration::from_millis(2));
+        drop(helping);
+        let helped = meter.load();
+        assert!(helped.busy >= after.busy + Duration::from_millis(2), "{helped:?}");
+        assert_eq!((helped.depth, helped.tasks, helped.running), (0, 2, None), "help is no task of its own");
     }
 }

@@ -88,8 +88,11 @@ impl Registry {
         }
         self.count += 1;
         let device = match groups {
-            None => Device::start(DeviceId(self.count), index, cores::all(), false),
-            Some(groups) => Device::start(DeviceId(self.count), index, &groups[index], true),
+            None => Device::start(DeviceId(self.count), index, cores::all(), false, 0),
+            Some(groups) => {
+                let others = cores::elsewhere(groups, index);
+                Device::start(DeviceId(self.count), index, &groups[index], true, others)
+            }
         };
         self.started.insert(index, device.clone());
         self.by_id.insert(device.id(), device.clone());

@@ -5,24 +5,50 @@ use crate::cores;
 use crate::execute::Run;
 use crate::load::{Meter, Task};
 use crate::memory;
-use meshwork_cpu::{Level, Par};
-use meshwork_queue::{Event, RunError, help_serving};
+use crate::trace;
+use meshwork_cpu::Level;
+use meshwork_cpu::par::{Commons, Member, Par};
+use meshwork_queue::{Event, Idle, Queue, RunError, help_serving};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Weak};
+use std::time::Instant;
+
+/// The devices of this process help each other: one that waits for others computes with them.
+static COMMONS: LazyLock<Arc<Commons>> = LazyLock::new(Arc::default);
+
+/// What a program was compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Width {
+    /// Threads of the device.
+    pub threads: usize,
+    /// Threads of other devices that find work and room in a kernel when they have nothing to do.
+    pub guests: usize,
+}
+
+impl Width {
+    /// Threads for which there is work and room in a kernel.
+    pub fn lanes(self) -> usize {
+        self.threads + self.guests
+    }
+}
 
 /// The context of a device's compute queue. The thread that serves the queue is the first thread of its kernels.
 pub(crate) struct Worker {
     pool: Arc<Pool>,
     /// The cores that its threads stay on; any, if there are none.
     cores: Arc<[usize]>,
-    par: Option<Par>,
+    /// Its threads, what they are for, and the right to help others.
+    group: Option<(Par, Width, Option<Member>)>,
     arena: Arena,
     meter: Arc<Meter>,
+    /// Where its work comes from.
+    queue: Weak<Queue<Worker>>,
 }
 
 impl Worker {
-    pub fn new(pool: Arc<Pool>, cores: &[usize], meter: Arc<Meter>) -> Worker {
-        Worker { pool, cores: cores.into(), par: None, arena: Arena::default(), meter }
+    pub fn new(pool: Arc<Pool>, cores: &[usize], meter: Arc<Meter>, queue: &Arc<Queue<Worker>>) -> Worker {
+        let queue = Arc::downgrade(queue);
+        Worker { pool, cores: cores.into(), group: None, arena: Arena::default(), meter, queue }
     }
 
     /// Keeps the calling thread on the first core of the device.
@@ -32,24 +58,19 @@ impl Worker {
 
     /// Runs a program, and completes the event's results.
     pub fn run(&mut self, mut run: Run, done: &Event) {
-        if self.par.as_ref().is_none_or(|par| par.threads() != run.threads) {
-            self.par = None;
-            let cores = self.cores.clone();
-            let start = move |thread| {
-                cores::pin(&cores, thread);
-                help_serving();
-            };
-            match Par::with_start(run.threads, start) {
-                Ok(par) => self.par = Some(par),
+        if self.group.as_ref().is_none_or(|(_, width, _)| *width != run.width) {
+            self.group = None;
+            match self.start(run.width) {
+                Ok((par, member)) => self.group = Some((par, run.width, member)),
                 Err(e) => {
-                    let cause = format!("the system refuses {} threads ({e}); set fewer", run.threads);
+                    let cause = format!("the system refuses {} threads ({e}); set fewer", run.width.threads);
                     let failure = RunError(cause.into());
                     (0..run.outputs.len()).for_each(|i| done.complete(i, Err(failure.clone())));
                 }
             }
         }
         let running = self.meter.begin(Task::Program(run.program.clone()));
-        let Some(par) = &self.par else { return };
+        let Some((par, ..)) = &self.group else { return };
         let bytes = run.program.memory.arena;
         self.pool.account(bytes);
         run.execute(self.arena.at_least(bytes), par, Level::current(), done, &running);
@@ -57,7 +78,60 @@ impl Worker {
         // Whoever waits for the end of the run finds the memory of dropped inputs free.
         run.let_go();
     }
+
+    /// Starts the threads.
+    fn start(&self, width: Width) -> std::io::Result<(Par, Option<Member>)> {
+        let cores = self.cores.clone();
+        let mut par = Par::with_start(width.threads, move |thread| {
+            cores::pin(&cores, thread);
+            help_serving();
+        })?;
+        let queue = self.queue.clone();
+        let call = move || queue.upgrade().into_iter().for_each(|queue| queue.nudge());
+        let member = (width.guests > 0).then(|| par.share(&COMMONS, width.guests, call));
+        Ok((par, member))
+    }
 }
+
+/// What a device does that waits for others.
+pub(crate) struct Helping;
+
+impl Idle<Worker> for Helping {
+    const HELPS: bool = true;
+
+    fn help(&self, worker: &mut Worker, called: &dyn Fn() -> bool) {
+        if let Some((par, _, Some(member))) = &worker.group {
+            member.help(par, called, || (worker.meter.help(), trace::help()));
+        }
+    }
+
+    fn lie_down(&self, worker: &mut Worker) -> bool {
+        matches!(&worker.group, Some((.., Some(member))) if member.lie_down())
+    }
+
+    fn get_up(&self, worker: &mut Worker) {
+        if let Some((.., Some(member))) = &worker.group {
+            member.get_up();
+        }
+    }
+
+    fn slept(&self, since: Instant) {
+        trace::waited(since, WAITED);
+    }
+}
+
+/// What a queue that copies does when it waits for others.
+pub(crate) struct Waiting;
+
+impl<C> Idle<C> for Waiting {
+    const HELPS: bool = false;
+
+    fn slept(&self, since: Instant) {
+        trace::waited(since, WAITED);
+    }
+}
+
+const WAITED: &str = "what other queues have not done yet";
 
 /// Memory for what lives only during a run, kept over runs.
 #[derive(Default)]

@@ -77,7 +77,7 @@ impl<'a, S: Element<Real: Number>> Call<'a, S> {
             places[*result as usize] = Some(Shared(output.bytes()));
         }
         Call {
-            plan: Plan::new::<S>(op, &layouts, context.par.threads()),
+            plan: Plan::new::<S>(op, &layouts, context.par.lanes()),
             context,
             kernels: S::Real::kernels(context.level),
             scale: S::Real::from_f64(op.scale.as_f64()),

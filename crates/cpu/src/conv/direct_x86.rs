@@ -172,9 +172,9 @@ pub unsafe fn forward(
     let (terms, pairs) = (table(&side.terms, u.size.terms), pairs(window, &side));
     let (positions, outputs) = (window.positions(), window.outputs);
     let bytes = room::<u8>(images.room(1));
-    let rooms = arena.split(bytes * context.par.threads());
+    let rooms = arena.split(bytes * context.par.lanes());
     let (w, out) = (Shared(w.cast_mut()), Shared(out));
-    with_slots(context.par, context.par.threads(), window.samples * window.groups, &|slot, task| {
+    with_slots(context.par, context.par.lanes(), window.samples * window.groups, &|slot, task| {
         let (sample, group) = (task / window.groups, task % window.groups);
         let range = sample * positions..(sample + 1) * positions;
         let room = rooms.slot(slot, bytes).take::<u8>(bytes).cast();
@@ -333,7 +333,7 @@ pub unsafe fn weight(
     let [partial_bytes, stage_bytes, packed_bytes] = weight_rooms(u, images);
     let partials: Vec<Shared<f32>> =
         (0..window.groups).map(|_| Shared(arena.split(partial_bytes).take(blocks * numbers))).collect();
-    let slots = context.par.threads();
+    let slots = context.par.lanes();
     let rooms = arena.split((stage_bytes + packed_bytes) * slots);
     let dy = Shared(dy.cast_mut());
     with_slots(context.par, slots, window.groups * blocks, &|slot, task| {

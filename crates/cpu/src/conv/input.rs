@@ -128,7 +128,7 @@ fn gradient<S: Element>(
         output.slice::<S>().fill(S::narrow(S::Real::ZERO));
         return;
     }
-    let (level, threads) = (context.level, context.par.threads());
+    let (level, threads) = (context.level, context.par.lanes());
     #[cfg(target_arch = "x86_64")]
     if same::<S, f32>()
         && interleaved_x86::lanes(level).is_some_and(|lanes| input_x86::suits(window, block, threads, lanes))

@@ -247,7 +247,7 @@ pub unsafe fn gradient(
             }
         }
     });
-    let slots = context.par.threads();
+    let slots = context.par.lanes();
     let rooms = arena.split(image_bytes * slots);
     with_slots(context.par, slots, window.samples * window.groups, &|slot, task| {
         let group = task % window.groups;

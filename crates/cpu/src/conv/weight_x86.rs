@@ -171,7 +171,7 @@ pub unsafe fn weight(
     let [partial_bytes, image_bytes] = rooms(u, &images);
     let partials: Vec<Shared<f32>> =
         (0..window.groups).map(|_| Shared(arena.split(partial_bytes).take(blocks * numbers))).collect();
-    let (slots, together) = (context.par.threads(), together(u));
+    let (slots, together) = (context.par.lanes(), together(u));
     let rooms = arena.split(image_bytes * slots);
     let dy = Shared(dy.cast_mut());
     with_slots(context.par, slots, window.groups * blocks, &|slot, task| {

@@ -227,7 +227,7 @@ impl<'a> Plan<'a> {
         let sources: Vec<Source> = inputs.iter().zip(op.inputs.iter().map(|x| x.of_rows)).map(source).collect();
         let (rows, columns) = (op.space.row_shape().numel(), op.space.columns());
         // Tiles are smaller where there would be too few of them for all threads, but have whole groups of rows.
-        let parts = (rows * columns * op.code.len() / GRAIN).clamp(1, 4 * context.par.threads());
+        let parts = (rows * columns * op.code.len() / GRAIN).clamp(1, 4 * context.par.lanes());
         let tile_rows = rows.div_ceil(parts).next_multiple_of(GROUP).min(TILE / columns).max(1);
         let is_wide = op.space.columns() > TILE;
         let written: SmallVec<[Written; 4]> = op

@@ -145,7 +145,7 @@ fn instruction(space: &Space, instr: &Instr, operands: &[Operand], output: Outpu
         operands.iter().map(|x| x.layout.reshape(&column).unwrap_or_else(|| x.layout.clone())).collect();
     // SAFETY: the elements are the operand's.
     let as_column = |i: usize| unsafe { Operand::new(operands[i].bytes(), operands[i].dtype, &columns[i]) };
-    let threads = context.par.threads();
+    let threads = context.par.lanes();
     match instr.op {
         Code::Const(value) => {
             let mut number = Value::new(instr.dtype, &Shape::new(&[]));

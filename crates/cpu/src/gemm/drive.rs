@@ -328,7 +328,7 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
     mut arena: Arena,
     context: Context,
 ) {
-    let (size, threads) = (batch.size, context.par.threads());
+    let (size, threads) = (batch.size, context.par.lanes());
     let products = batch.outs.len;
     if products * size.rows * size.columns == 0 {
         return;

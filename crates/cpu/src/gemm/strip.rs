@@ -83,7 +83,7 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
     if !fits(&size) {
         return false;
     }
-    let threads = context.par.threads();
+    let threads = context.par.lanes();
     let (width, bytes) = (width(&size, threads), slot::<S::Real>(&size, threads));
     let strips = size.columns.div_ceil(width);
     let right = Shared(right.cast_mut());

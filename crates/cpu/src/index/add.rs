@@ -258,7 +258,7 @@ pub fn scatter_add(op: &ScatterAdd, inputs: &[Operand], output: Output, scratch:
 fn scatter_add_of<T: Term>(op: &ScatterAdd, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
     let (base, index, source) = (inputs[0], inputs[1], inputs[2]);
     let (count, size) = (index.shape()[op.dim], base.shape()[op.dim]);
-    let (lines, parts) = scatter_parts(op, index.layout, context.par.threads());
+    let (lines, parts) = scatter_parts(op, index.layout, context.par.lanes());
     let line_words = Sorted::words(count, size);
     // Only along dimension 0 do the sources of one line lie in several blocks.
     let one_block = op.dim != 0;

@@ -129,7 +129,7 @@ fn check_index_add<T: Sample + Term>(shape: &[usize], picks: usize, dim: usize, 
         let want: Vec<T> = indices(&summed).map(sum).collect();
         each_context(|context| {
             let layouts = [&source.layout, &index.layout];
-            let mut scratch = scratch(index_add_scratch(&op, T::DTYPE, &layouts, context.par.threads()));
+            let mut scratch = scratch(index_add_scratch(&op, T::DTYPE, &layouts, context.par.lanes()));
             let inputs = [source.operand(), index.operand()];
             let got = output::<T>(&summed, |o| index_add(&op, &inputs, o, as_bytes(&mut scratch), context));
             assert_eq!(bits(&got), bits(&want), "{op:?} {:?} {:?}", source.layout, index.layout);
@@ -173,7 +173,7 @@ fn check_scatter_add<T: Sample + Term>(shape: &[usize], count: usize, dim: usize
         let want: Vec<T> = indices(&base.layout.shape).map(sum).collect();
         each_context(|context| {
             let layouts = [&base.layout, &index.layout, &source.layout];
-            let mut scratch = scratch(scatter_add_scratch(&op, T::DTYPE, &layouts, context.par.threads()));
+            let mut scratch = scratch(scatter_add_scratch(&op, T::DTYPE, &layouts, context.par.lanes()));
             let inputs = [base.operand(), index.operand(), source.operand()];
             let got =
                 output::<T>(&base.layout.shape, |o| scatter_add(&op, &inputs, o, as_bytes(&mut scratch), context));

@@ -148,7 +148,7 @@ pub fn run(op: &Reduce, inputs: &[Operand], output: Output, scratch: &mut [u8], 
 }
 
 fn by_op<T: Term>(op: &Reduce, input: Operand, output: Output, scratch: &mut [u8], context: Context) {
-    let plan = Plan::new(op, input.dtype, input.layout, context.par.threads());
+    let plan = Plan::new(op, input.dtype, input.layout, context.par.lanes());
     assert_eq!(plan.kept.len(), output.shape.numel(), "elements of the result of a reduction");
     let needed = if plan.by_block { plan.blocks.count() * plan.kept.len() * size_of::<T::Sum>() } else { 0 };
     assert!(

@@ -44,7 +44,7 @@ fn reference<T: Sample + Term>(op: &Reduce, case: &Case<T>) -> Vec<T> {
 fn compute<T: Sample>(op: &Reduce, case: &Case<T>, context: Context) -> Vec<T> {
     let kept: Shape =
         (0..case.layout.shape.rank()).filter(|d| !op.dims.contains(d)).map(|d| case.layout.shape[d]).collect();
-    let bytes = super::scratch(op, T::DTYPE, &[&case.layout], context.par.threads());
+    let bytes = super::scratch(op, T::DTYPE, &[&case.layout], context.par.lanes());
     let mut scratch = vec![0u64; bytes.div_ceil(8)];
     // SAFETY: the bytes of numbers.
     let scratch = unsafe { std::slice::from_raw_parts_mut(scratch.as_mut_ptr().cast(), bytes) };

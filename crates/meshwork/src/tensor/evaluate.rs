@@ -16,7 +16,7 @@ use meshwork_graph::passes::plan;
 use meshwork_graph::plan::{Plan, Task, ValueId};
 use meshwork_graph::program::{Donation, Program, Target};
 use meshwork_graph::{NodeId, Op};
-use meshwork_runtime::{Binding, Device, DeviceId, Value, one_at_a_time, wait_for_room};
+use meshwork_runtime::{Binding, Device, DeviceId, Value, Width, one_at_a_time, wait_for_room};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -198,7 +198,7 @@ impl Collected {
             let meshes = sites.meshes.iter().map(|mesh| (mesh.id().0, mesh.grid().clone())).collect();
             let places = meshwork_graph::passes::Sites { of: &of, meshes: &meshes, leaves: &leaves };
             let target = |number| {
-                let threads = sites.get(DeviceId(number)).num_threads();
+                let threads = sites.with_width(DeviceId(number)).1.lanes();
                 Box::new(CpuTarget { threads }) as Box<dyn Target>
             };
             let home = sites.home.id().0;
@@ -217,7 +217,8 @@ impl Collected {
     /// Spells everything that the plan depends on.
     fn describe(&self, donation: &Donation, sites: &Sites, still: &Still, words: &mut Vec<u64>) {
         words.extend([sites.others.len() as u64, self.nodes.len() as u64]);
-        words.extend(sites.all().map(|(device, threads)| (threads as u64) << 32 | u64::from(device.id().0)));
+        let spelled_width = |width: Width| (width.guests as u64) << 48 | (width.threads as u64) << 32;
+        words.extend(sites.all().map(|(device, width)| spelled_width(width) | u64::from(device.id().0)));
         words.extend(donation.iter().map(|&donated| u64::from(donated)));
         for (node, &kept) in self.nodes.iter().zip(&self.kept) {
             match node.operands(still) {
@@ -333,10 +334,10 @@ impl Collected {
                         _ => Binding::from(value(id).expect(ORDERED)),
                     };
                     let bindings: Vec<Binding> = inputs.iter().map(binding).collect();
-                    let (device, threads) = sites.with_threads(DeviceId(*device));
+                    let (device, width) = sites.with_width(DeviceId(*device));
                     let values = match is_planned {
                         true => device.plan_run(program, &bindings),
-                        false => device.run(program.clone(), bindings, threads),
+                        false => device.run(program.clone(), bindings, width),
                     };
                     for (&id, value) in outputs.iter().zip(values) {
                         made[id - leaves.len()] = Some(value);
@@ -425,9 +426,9 @@ const ORDERED: &str = "tasks come after what they need";
 struct Sites {
     /// Where values go that could be computed anywhere: the only device, or the thread's default.
     home: Device,
-    threads: usize,
-    /// All other devices, with their numbers of threads, in the order in which the nodes name them.
-    others: Vec<(Device, usize)>,
+    width: Width,
+    /// All other devices, with what programs are compiled for, in the order in which the nodes name them.
+    others: Vec<(Device, Width)>,
     /// The meshes, whose devices are among these.
     meshes: Vec<Mesh>,
 }
@@ -455,21 +456,20 @@ impl Sites {
             _ => default_device(),
         };
         let others = ids.into_iter().filter(|&id| id != home.id()).map(device);
-        let others = others.map(|device| (device.clone(), device.num_threads())).collect();
-        Sites { threads: home.num_threads(), home, others, meshes }
+        let others = others.map(|device| (device.clone(), device.width())).collect();
+        Sites { width: home.width(), home, others, meshes }
     }
 
-    fn all(&self) -> impl Iterator<Item = (&Device, usize)> + Clone {
-        std::iter::once((&self.home, self.threads))
-            .chain(self.others.iter().map(|(device, threads)| (device, *threads)))
+    fn all(&self) -> impl Iterator<Item = (&Device, Width)> + Clone {
+        std::iter::once((&self.home, self.width)).chain(self.others.iter().map(|(device, width)| (device, *width)))
     }
 
-    fn with_threads(&self, id: DeviceId) -> (&Device, usize) {
+    fn with_width(&self, id: DeviceId) -> (&Device, Width) {
         self.all().find(|(device, _)| device.id() == id).expect("a device of this evaluation")
     }
 
     fn get(&self, id: DeviceId) -> &Device {
-        self.with_threads(id).0
+        self.with_width(id).0
     }
 }
 

@@ -114,6 +114,17 @@ pub fn with_action_on_threads(x: &Tensor, action: impl Fn() + Send + Sync + 'sta
     })
 }
 
+/// The value, after so many tasks, which may run at the same time. Each is given the number of those that have begun.
+pub fn with_tasks(x: &Tensor, count: usize, task: impl Fn(&AtomicU64) + Send + Sync + 'static) -> Tensor {
+    then(x, "tasks", next_key(), move |parallel| {
+        let begun = AtomicU64::new(0);
+        parallel.run(count, &|_| {
+            begun.fetch_add(1, Ordering::SeqCst);
+            task(&begun);
+        });
+    })
+}
+
 fn next_key() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)

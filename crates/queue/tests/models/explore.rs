@@ -5,11 +5,11 @@ use std::ops::Index;
 use std::sync::Arc;
 
 #[cfg(loom)]
-pub use loom::{sync::atomic::AtomicUsize, thread};
+pub use loom::{sync::Mutex, sync::atomic::AtomicUsize, thread};
 #[cfg(shuttle)]
-pub use shuttle::{sync::atomic::AtomicUsize, thread};
+pub use shuttle::{sync::Mutex, sync::atomic::AtomicUsize, thread};
 #[cfg(not(any(loom, shuttle)))]
-pub use std::{sync::atomic::AtomicUsize, thread};
+pub use std::{sync::Mutex, sync::atomic::AtomicUsize, thread};
 
 /// Runs a model in every order with up to three preemptions; `LOOM_MAX_PREEMPTIONS` sets another number.
 #[cfg(loom)]
@@ -60,7 +60,7 @@ impl Queues {
             let queue = queue.clone();
             thread::spawn(move || {
                 let mut ran = Vec::new();
-                queue.serve(&mut ran, |_| {});
+                queue.serve(&mut ran, &());
                 ran
             })
         };

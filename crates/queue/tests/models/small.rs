@@ -1,7 +1,9 @@
 //! Models that are small enough to try all their orders.
 
-use crate::explore::{Cell, Queues, explore, failure, thread};
-use meshwork_queue::{Gate, Part};
+use crate::explore::{AtomicUsize, Cell, Mutex, Queues, explore, failure, thread};
+use meshwork_queue::{Gate, Idle, Part, Queue};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 #[test]
 fn a_chain_over_queues_sees_what_it_needs() {
@@ -295,5 +297,60 @@ fn a_gate_holds_tasks_back_until_it_is_dropped() {
         drop(gate);
         assert_eq!(task.wait(Part::End), Ok(()));
         queues.close();
+    });
+}
+
+/// Work that is not the queue's own: it opens the gates.
+#[derive(Default)]
+struct Elsewhere {
+    gates: Mutex<Vec<Gate>>,
+    asleep: AtomicUsize,
+}
+
+struct Helper(Arc<Elsewhere>);
+
+impl Idle<Vec<usize>> for Helper {
+    const HELPS: bool = true;
+
+    fn help(&self, _: &mut Vec<usize>, called: &dyn Fn() -> bool) {
+        while !called() {
+            let Some(gate) = self.0.gates.lock().unwrap().pop() else { break };
+            drop(gate);
+        }
+    }
+
+    fn lie_down(&self, _: &mut Vec<usize>) -> bool {
+        self.0.asleep.fetch_add(1, Ordering::SeqCst);
+        !self.0.gates.lock().unwrap().is_empty()
+    }
+
+    fn get_up(&self, _: &mut Vec<usize>) {
+        self.0.asleep.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A queue's own task waits for work that comes from elsewhere, is done by the queue's thread, and finds it asleep or not.
+#[test]
+fn who_waits_helps_others_and_is_woken_for_it() {
+    explore(|| {
+        let queue = Arc::new(Queue::new());
+        let elsewhere = Arc::new(Elsewhere::default());
+        let thread = {
+            let (queue, helper) = (queue.clone(), Helper(elsewhere.clone()));
+            thread::spawn(move || {
+                let mut ran = Vec::new();
+                queue.serve(&mut ran, &helper);
+                ran
+            })
+        };
+        let gate = Gate::new();
+        let task = queue.submit(1, 0, [(gate.event(), Part::End)], |ran: &mut Vec<usize>, _| ran.push(1));
+        elsewhere.gates.lock().unwrap().push(gate);
+        if elsewhere.asleep.load(Ordering::SeqCst) > 0 {
+            queue.nudge();
+        }
+        assert_eq!(task.wait(Part::End), Ok(()));
+        queue.close();
+        assert_eq!(thread.join().unwrap(), [1]);
     });
 }

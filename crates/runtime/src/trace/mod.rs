@@ -43,6 +43,8 @@ pub enum TraceError {
 pub enum Kind {
     /// It computes.
     Kernel,
+    /// It computes a share of what another device computes.
+    Help,
     /// It brings a value to another device.
     Copy,
     /// It waits.
@@ -54,6 +56,7 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Kind::Kernel => "kernel",
+            Kind::Help => "help",
             Kind::Copy => "copy",
             Kind::Wait => "wait",
         }
@@ -138,6 +141,9 @@ pub fn this_queue() -> Arc<str> {
     QUEUE.with(|name| name.get_or_init(host).clone())
 }
 
+/// What a device does that helps another.
+pub(crate) const HELP: &str = "a share of another device's kernel";
+
 /// Waits shorter than this are none.
 const SHORTEST_WAIT: Duration = Duration::from_micros(1);
 
@@ -149,6 +155,7 @@ pub struct Timer(Option<(Instant, What)>);
 #[derive(Debug)]
 enum What {
     Step(Arc<Program>, usize),
+    Help,
     Copy(String, Type),
     Wait(String),
 }
@@ -157,6 +164,11 @@ enum What {
 pub(crate) fn kernel(program: &Arc<Program>, step: usize) -> Timer {
     let what = What::Step(program.clone(), step);
     Timer(Some((Instant::now(), what)))
+}
+
+/// A share of a kernel of another device.
+pub(crate) fn help() -> Timer {
+    Timer(is_on().then(|| (Instant::now(), What::Help)))
 }
 
 /// A copy of a value between devices, such as `cpu:0 -> cpu:1`.
@@ -184,6 +196,7 @@ impl Drop for Timer {
         };
         recorder::push(match what {
             What::Step(program, step) => Record::Step { queue, program, step, start, end },
+            What::Help => span(Kind::Help, HELP.into(), String::new(), 0),
             What::Copy(between, ty) => span(Kind::Copy, between, ty.to_string(), ty.bytes()),
             What::Wait(_) if end - start < SHORTEST_WAIT => return,
             What::Wait(what) => span(Kind::Wait, what, String::new(), 0),

@@ -1,9 +1,15 @@
 //! Whose threads a kernel uses: persistent workers that spin briefly and then sleep.
 //!
-//! One job runs at a time. The caller publishes it by opening the `gate` under a new generation, works on it
-//! itself, closes the gate when no task is left and waits for the workers inside. A worker enters by
-//! incrementing the gate's count while it is open, so a worker that sleeps through a job costs nothing, and the
-//! job's closure outlives everyone who may call it.
+//! One job runs at a time. The caller publishes it by opening the `gate`, works on it itself and waits for the workers
+//! inside; whoever finds no task left closes the gate. A worker enters by incrementing the gate's count while it is
+//! open, so a worker that sleeps through a job costs nothing, and the job's closure outlives everyone who may call it.
+//!
+//! A group that is a member of a [`Commons`] opens its gate for guests, too: threads of other groups that have nothing
+//! to do.
+
+mod commons;
+
+pub use commons::{Commons, Member};
 
 use meshwork_graph::ops::Parallel;
 use std::any::Any;
@@ -17,6 +23,9 @@ use std::time::{Duration, Instant};
 /// A group of threads, one of which is whoever calls [`Par::run`].
 pub struct Par {
     threads: usize,
+    lanes: usize,
+    /// With whom the group shares its jobs.
+    commons: Option<Arc<Commons>>,
     shared: Arc<SharedState>,
     caller: Mutex<()>,
     workers: Vec<JoinHandle<()>>,
@@ -28,8 +37,8 @@ type Task = *const (dyn Fn(usize) + Sync);
 const INSIDE: u64 = 0xFFFF;
 /// The gate is open: workers may enter.
 const OPEN: u64 = 1 << 16;
-/// One generation; every job has its own.
-const GENERATION: u64 = 1 << 17;
+/// The open gate is open for guests, too.
+const FOR_GUESTS: u64 = 1 << 17;
 
 /// How long an idle worker looks for the next job before it sleeps.
 const SPIN: Duration = Duration::from_micros(60);
@@ -89,7 +98,7 @@ impl Par {
             bell: Condvar::new(),
             stop: AtomicBool::new(false),
         });
-        let mut par = Par { threads, shared, caller: Mutex::new(()), workers: Vec::new() };
+        let mut par = Par { threads, lanes: threads, commons: None, shared, caller: Mutex::new(()), workers: Vec::new() };
         for i in 1..threads {
             let shared = par.shared.clone();
             let name = format!("meshwork-worker-{i}");
@@ -114,15 +123,26 @@ impl Par {
         self.threads
     }
 
+    /// Number of threads that a job should have work and room for: those of the group, and guests.
+    pub fn lanes(&self) -> usize {
+        self.lanes
+    }
+
     /// Calls `task(0)`, …, `task(count - 1)` in any order on any of the threads; returns when all are done.
     ///
     /// # Panics
     /// With the panic of a task, after all tasks that had started are done.
     pub fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
-        if count <= 1 || self.threads == 1 || IN_TASK.get() {
+        if count <= 1 || self.lanes == 1 || IN_TASK.get() {
             (0..count).for_each(task);
             return;
         }
+        let guests = self.commons.as_deref().filter(|_| self.lanes > self.threads);
+        self.open(count, task, guests);
+    }
+
+    /// As [`Par::run`] with more than one task, outside of all tasks.
+    fn open(&self, count: usize, task: &(dyn Fn(usize) + Sync), guests: Option<&Commons>) {
         let _turn = self.caller.lock().unwrap_or_else(|e| e.into_inner());
         let shared = &*self.shared;
         // SAFETY: the gate is closed and nobody is inside. The lifetime is erased, but nobody follows the pointer
@@ -132,13 +152,13 @@ impl Par {
             *shared.job.get() = (Some(task), count);
         }
         shared.next.store(0, Ordering::Relaxed);
-        shared.gate.fetch_add(GENERATION | OPEN, Ordering::SeqCst);
+        shared.gate.fetch_or(OPEN | if guests.is_some() { FOR_GUESTS } else { 0 }, Ordering::SeqCst);
         if shared.sleeping.load(Ordering::SeqCst) > 0 {
             let _bed = shared.bed.lock().unwrap_or_else(|e| e.into_inner());
             shared.bell.notify_all();
         }
+        guests.into_iter().for_each(Commons::call);
         shared.tasks(task, count);
-        shared.gate.fetch_and(!OPEN, Ordering::SeqCst);
         let mut spins = 0u32;
         while shared.gate.load(Ordering::Acquire) & INSIDE != 0 {
             spins += 1;
@@ -152,15 +172,16 @@ impl Par {
 
     /// Splits `0..len` into equal ranges of at least `grain` and calls `task` for each, on all threads.
     pub fn ranges(&self, len: usize, grain: usize, task: &(dyn Fn(std::ops::Range<usize>) + Sync)) {
-        let parts = (len / grain.max(1)).clamp(1, self.threads * 4);
+        let parts = (len / grain.max(1)).clamp(1, self.lanes * 4);
         let bound = |i: usize| (i as u128 * len as u128 / parts as u128) as usize;
         self.run(parts, &|i| task(bound(i)..bound(i + 1)));
     }
 }
 
 impl SharedState {
+    /// Does tasks until none is left, and closes the gate. Only for who is inside, or the caller.
     fn tasks(&self, task: &(dyn Fn(usize) + Sync), count: usize) {
-        IN_TASK.set(true);
+        let outer = IN_TASK.replace(true);
         loop {
             let i = self.next.fetch_add(1, Ordering::Relaxed);
             if i >= count {
@@ -171,48 +192,73 @@ impl SharedState {
                 self.panic.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(panic);
             }
         }
-        IN_TASK.set(false);
+        IN_TASK.set(outer);
+        // The next job cannot have begun: this one has not ended for who is inside.
+        self.gate.fetch_and(!(OPEN | FOR_GUESTS), Ordering::SeqCst);
+    }
+
+    /// Whether there is a job that whoever looks for this bit of the gate may join.
+    fn is_open(&self, bit: u64) -> bool {
+        self.gate.load(Ordering::SeqCst) & bit != 0
+    }
+
+    /// Enters and does tasks until none is left, if the gate is open for this bit. Says whether it was.
+    fn join(&self, bit: u64) -> bool {
+        let entered = |gate: u64| (gate & bit != 0).then_some(gate + 1);
+        if self.gate.fetch_update(Ordering::AcqRel, Ordering::Acquire, entered).is_err() {
+            return false;
+        }
+        // SAFETY: we are inside, so the job stays as it is and its closure alive.
+        let (task, count) = unsafe { *self.job.get() };
+        // SAFETY: as above.
+        self.tasks(unsafe { &*task.expect("a published job") }, count);
+        self.gate.fetch_sub(1, Ordering::Release);
+        true
     }
 
     fn work(&self) {
-        let mut done = 0;
-        let (mut idle, mut looks) = (Instant::now(), 0u32);
+        let mut patience = Patience::new();
         while !self.stop.load(Ordering::Relaxed) {
-            let gate = self.gate.load(Ordering::Acquire);
-            let fresh = gate / GENERATION != done && gate & OPEN != 0;
-            if fresh && self.gate.compare_exchange(gate, gate + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                done = gate / GENERATION;
-                // SAFETY: we are inside, so the job stays as it is and its closure alive.
-                let (task, count) = unsafe { *self.job.get() };
-                // SAFETY: as above.
-                self.tasks(unsafe { &*task.expect("a published job") }, count);
-                self.gate.fetch_sub(1, Ordering::Release);
-                idle = Instant::now();
-                continue;
-            }
-            looks = looks.wrapping_add(1);
-            if fresh || !looks.is_multiple_of(64) || idle.elapsed() < SPIN {
-                std::hint::spin_loop();
-            } else {
-                self.sleep(done);
-                idle = Instant::now();
+            if self.join(OPEN) {
+                patience = Patience::new();
+            } else if !patience.look_again() {
+                self.sleep();
+                patience = Patience::new();
             }
         }
     }
 
-    /// Sleeps until a job of another generation is open. The count of sleepers is raised before the gate is looked
-    /// at, and the caller opens the gate before it looks at the count: one of the two sees the other.
-    fn sleep(&self, done: u64) {
+    /// Sleeps until a job is open. The count of sleepers is raised before the gate is looked at, and the caller opens
+    /// the gate before it looks at the count: one of the two sees the other.
+    fn sleep(&self) {
         let mut bed = self.bed.lock().unwrap_or_else(|e| e.into_inner());
         self.sleeping.fetch_add(1, Ordering::SeqCst);
-        loop {
-            let gate = self.gate.load(Ordering::SeqCst);
-            if self.stop.load(Ordering::SeqCst) || (gate / GENERATION != done && gate & OPEN != 0) {
-                break;
-            }
+        while !self.stop.load(Ordering::SeqCst) && !self.is_open(OPEN) {
             bed = self.bell.wait(bed).unwrap_or_else(|e| e.into_inner());
         }
         self.sleeping.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Looking for work for a while.
+struct Patience {
+    since: Instant,
+    looks: u32,
+}
+
+impl Patience {
+    fn new() -> Patience {
+        Patience { since: Instant::now(), looks: 0 }
+    }
+
+    /// Pauses for a moment, unless it is time to sleep.
+    fn look_again(&mut self) -> bool {
+        self.looks = self.looks.wrapping_add(1);
+        let goes_on = !self.looks.is_multiple_of(64) || self.since.elapsed() < SPIN;
+        if goes_on {
+            std::hint::spin_loop();
+        }
+        goes_on
     }
 }
 
