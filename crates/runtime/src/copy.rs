@@ -1,17 +1,11 @@
 //! Copies between devices.
 
-use crate::load::{Meter, Task};
 use crate::value::Ready;
 use crate::{Buffer, Device, DeviceId, link, trace};
 use meshwork_graph::Type;
-use meshwork_queue::Event;
+use meshwork_queue::Outcome;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// The context of a queue that copies.
-pub(crate) struct Copier {
-    pub meter: Arc<Meter>,
-}
 
 /// A copy that has been handed over.
 pub(crate) struct Copy {
@@ -24,11 +18,19 @@ pub(crate) struct Copy {
     pub ty: Type,
 }
 
-impl Copier {
-    /// Copies, and completes the event's only result: a copy of what failed fails with the same cause.
-    pub fn perform(&mut self, copy: Copy, done: &Event) {
-        let Copy { source: (source, ready), offset, target, between, ty } = copy;
-        let _running = self.meter.begin(Task::Copy(ty.clone()));
+/// Most bytes that whoever has computed them copies itself: waking another thread would take longer.
+const LIGHT: usize = 1 << 16;
+
+impl Copy {
+    /// Whether whoever has computed the source makes the copy. Over a link ([`link::set_link`]) another thread waits for its
+    /// arrival.
+    pub fn is_light(&self) -> bool {
+        self.ty.bytes() <= LIGHT && matches!(link::link(), Ok(None))
+    }
+
+    /// Copies. A copy of what failed fails with the same cause.
+    pub fn perform(self) -> Outcome {
+        let Copy { source: (source, ready), offset, target, between, ty } = self;
         let outcome = ready.wait();
         if outcome.is_ok() {
             let start = Instant::now();
@@ -38,9 +40,7 @@ impl Copier {
             unsafe { std::ptr::copy_nonoverlapping(source.pointer().add(offset), target.pointer(), target.bytes()) };
             link::arrive(start, target.bytes());
         }
-        // Whoever waits for the copy finds no memory in use because of it.
-        drop((source, target));
-        done.complete(0, outcome);
+        outcome
     }
 }
 

@@ -1,12 +1,12 @@
 //! A device: threads and memory of its own, a queue that computes and one that copies in.
 
 use crate::buffer::{Buffer, MemoryStats, Pool};
-use crate::copy::{Copier, Copy};
+use crate::copy::Copy;
 use crate::cores;
 use crate::event::Event;
 use crate::execute::{Binding, Run};
 use crate::link::link;
-use crate::load::{DeviceLoad, Meter};
+use crate::load::{DeviceLoad, Meter, Task};
 use crate::registry::DeviceError;
 use crate::trace;
 use crate::value::{Ready, Value};
@@ -19,6 +19,7 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
 
 /// The identity of a device in this process; no two devices ever have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,7 +39,7 @@ struct Inner {
     /// Threads of other devices that could help.
     others: usize,
     compute: Arc<Queue<Worker>>,
-    copies: OnceLock<Arc<Queue<Copier>>>,
+    copies: OnceLock<Arc<Queue<()>>>,
     pool: Arc<Pool>,
     /// What the two queues are doing.
     meters: [Arc<Meter>; 2],
@@ -267,16 +268,30 @@ impl Device {
         let queue = self.inner.copies.get_or_init(|| {
             let queue = Arc::new(Queue::new());
             let (served, index) = (queue.clone(), self.inner.index);
-            let mut copier = Copier { meter: self.inner.meters[1].clone() };
             spawn(format!("meshwork-copy:{index}"), move || {
                 trace::name_thread(&format!("copy to cpu:{index}"));
-                served.serve(&mut copier, &Waiting);
+                served.serve(&mut (), &Waiting);
             });
             queue
         });
-        self.inner.meters[1].queued();
-        let done = queue
-            .submit(next_number(), 1, after, move |copier: &mut Copier, done: &TaskEvent| copier.perform(copy, done));
+        let (number, meter) = (next_number(), self.inner.meters[1].clone());
+        meter.queued();
+        // Whoever waits for a copy finds no memory in use because of it.
+        let done = if copy.is_light() {
+            queue.submit_light(number, 1, after, move |done: &TaskEvent| {
+                let start = Instant::now();
+                let outcome = copy.perform();
+                meter.passed(start.elapsed());
+                done.complete(0, outcome);
+            })
+        } else {
+            queue.submit(number, 1, after, move |_, done: &TaskEvent| {
+                let running = meter.begin(Task::Copy(copy.ty.clone()));
+                let outcome = copy.perform();
+                drop(running);
+                done.complete(0, outcome);
+            })
+        };
         value.buffer().add_reader(&done);
         Value::new(target, Ready::with(&done, 0))
     }

@@ -95,6 +95,14 @@ impl Meter {
         self.run(task)
     }
 
+    /// A task that waited has been done beside the queue, in so long.
+    pub fn passed(&self, time: Duration) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        let mut state = self.lock();
+        state.busy += time;
+        state.tasks += 1;
+    }
+
     /// The queue helps another one until the guard is dropped.
     pub fn help(&self) -> Running<'_> {
         self.run(Task::Help)
@@ -200,12 +208,17 @@ mod tests {
         drop(meter.begin(Task::Program(program(16))));
         assert_eq!((meter.load().depth, meter.load().tasks, meter.planned()), (0, 2, 64));
 
+        meter.queued();
+        meter.passed(Duration::from_millis(1));
+        assert_eq!((meter.load().depth, meter.load().tasks), (0, 3));
+
+        let after = meter.load();
         let helping = meter.help();
         assert_eq!(meter.load().running.as_deref(), Some(HELP));
         std::thread::sleep(Duration::from_millis(2));
         drop(helping);
         let helped = meter.load();
         assert!(helped.busy >= after.busy + Duration::from_millis(2), "{helped:?}");
-        assert_eq!((helped.depth, helped.tasks, helped.running), (0, 2, None), "help is no task of its own");
+        assert_eq!((helped.depth, helped.tasks, helped.running), (0, 3, None), "help is no task of its own");
     }
 }

@@ -111,7 +111,11 @@ mod tests {
     use std::time::{Duration, Instant};
 
     /// A group of so many threads that helps others, asleep when there is nothing, until `end`.
-    fn helper(commons: &Arc<Commons>, threads: usize, end: Arc<AtomicBool>) -> (mpsc::Sender<()>, thread::JoinHandle<usize>) {
+    fn helper(
+        commons: &Arc<Commons>,
+        threads: usize,
+        end: Arc<AtomicBool>,
+    ) -> (mpsc::Sender<()>, thread::JoinHandle<usize>) {
         let (called, calls) = mpsc::channel();
         let (commons, call) = (commons.clone(), called.clone());
         let body = move || {

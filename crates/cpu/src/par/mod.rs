@@ -98,7 +98,8 @@ impl Par {
             bell: Condvar::new(),
             stop: AtomicBool::new(false),
         });
-        let mut par = Par { threads, lanes: threads, commons: None, shared, caller: Mutex::new(()), workers: Vec::new() };
+        let mut par =
+            Par { threads, lanes: threads, commons: None, shared, caller: Mutex::new(()), workers: Vec::new() };
         for i in 1..threads {
             let shared = par.shared.clone();
             let name = format!("meshwork-worker-{i}");

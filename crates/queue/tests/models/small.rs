@@ -1,6 +1,6 @@
 //! Models that are small enough to try all their orders.
 
-use crate::explore::{AtomicUsize, Cell, Mutex, Queues, explore, failure, thread};
+use crate::explore::{self, AtomicUsize, Cell, Mutex, Queues, explore, failure, thread};
 use meshwork_queue::{Gate, Idle, Part, Queue};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -352,5 +352,59 @@ fn who_waits_helps_others_and_is_woken_for_it() {
         assert_eq!(task.wait(Part::End), Ok(()));
         queue.close();
         assert_eq!(thread.join().unwrap(), [1]);
+    });
+}
+
+/// Whoever makes a light task ready runs it, also the last one of a queue that is closed, and releases what waits for it.
+#[test]
+fn light_tasks_run_where_they_become_ready() {
+    explore(|| {
+        let queues = Queues::start(2);
+        let (x, y, z) = (Cell::new(), Cell::new(), Cell::new());
+        let write = x.clone();
+        let first = queues[0].submit(1, 1, [], move |_, _| write.set(1));
+        let (read, write) = (x, y.clone());
+        let light = queues[1].submit_light(2, 1, [(&first, Part::Result(0))], move |_| write.set(read.get() + 1));
+        let (read, write) = (y, z.clone());
+        let last = queues[0].submit(3, 0, [(&light, Part::Result(0))], move |_, _| write.set(read.get() + 1));
+        assert_eq!(last.wait(Part::End), Ok(()));
+        assert_eq!(z.get(), 3);
+        queues.close();
+    });
+}
+
+#[test]
+fn a_queue_that_is_closed_ends_after_its_light_tasks() {
+    explore(|| {
+        let queues = Queues::start(2);
+        let (x, y) = (Cell::new(), Cell::new());
+        let write = x.clone();
+        let first = queues[0].submit(1, 1, [], move |_, _| write.set(1));
+        let (read, write) = (x, y.clone());
+        queues[1].submit_light(2, 0, [(&first, Part::End)], move |_| write.set(read.get() + 1));
+        queues[1].wait_for_room(2, 2);
+        assert_eq!(y.get(), 2);
+        queues[1].submit_light(3, 0, [(&queues[0].submit(4, 0, [], |_, _| ()), Part::End)], |_| ());
+        queues.close();
+    });
+}
+
+/// Many light tasks, each of which makes the next one ready, do not run one in another without end.
+#[cfg(not(any(loom, shuttle)))]
+#[test]
+fn a_long_chain_of_light_tasks_needs_no_deep_stack() {
+    explore::within_a_minute(|| {
+        let queues = Queues::start(2);
+        let gate = Gate::new();
+        let mut last = gate.event().clone();
+        let sum = Cell::new();
+        for i in 0..100_000 {
+            let sum = sum.clone();
+            last = queues[i % 2].submit_light(i as u64, 1, [(&last, Part::End)], move |_| sum.set(sum.get() + 1));
+        }
+        drop(gate);
+        assert_eq!(last.wait(Part::End), Ok(()));
+        assert_eq!(sum.get(), 100_000);
+        queues.close();
     });
 }
