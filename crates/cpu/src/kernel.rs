@@ -12,7 +12,8 @@ pub type Outputs<'a> = SmallVec<[Output<'a>; 1]>;
 
 /// The kernels of this crate as the compiler sees them.
 pub struct CpuTarget {
-    /// Number of threads that the kernels will run with; it decides how much scratch memory they ask for.
+    /// Number of threads that the kernels will find work and room for ([`Par::lanes`](crate::Par::lanes)); it decides how much
+    /// scratch memory they ask for.
     pub threads: usize,
 }
 

@@ -4,6 +4,7 @@ use crate::operand::Stored;
 use crate::{Context, Level, Operand, Output, Par};
 use half::{bf16, f16};
 use meshwork_graph::{Dims, Layout, Shape, philox};
+use std::sync::Arc;
 
 /// A stored type with test values.
 pub trait Sample: Stored {
@@ -156,10 +157,12 @@ pub fn output<T: Sample>(shape: &Shape, kernel: impl FnOnce(Output)) -> Vec<T> {
     data
 }
 
-/// Calls `test` with every level that the processor has, on 1, 2, 3 and 5 threads.
+/// Calls `test` with every level that the processor has, on 1, 2 and 5 threads, and on 2 with work and room for a guest.
 pub fn each_context(mut test: impl FnMut(Context)) {
-    for threads in [1, 2, 3, 5] {
-        let par = Par::new(threads);
+    let commons = Arc::default();
+    for (threads, guests) in [(1, 0), (2, 0), (2, 1), (5, 0)] {
+        let mut par = Par::new(threads);
+        let _member = (guests > 0).then(|| par.share(&commons, guests, || {}));
         for level in Level::available() {
             // The portable level computes fused multiply-adds in software; once is enough.
             if threads == 1 || level != Level::Portable {

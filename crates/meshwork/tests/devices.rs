@@ -6,7 +6,7 @@ mod kernels;
 use kernels::with_tasks;
 use meshwork::prelude::*;
 use meshwork::tensor::{arange, last_plan, ones, randn, zeros};
-use meshwork::{Link, set_cpu_devices, set_link, synchronize_device, with_default_device};
+use meshwork::{Link, set_cpu_devices, set_cpu_groups, set_link, synchronize_device, with_default_device};
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -71,9 +71,28 @@ fn new_tensors_are_made_on_the_default_device() {
 /// Two devices with a core each. None where there is one core.
 fn two_cores() -> Option<(MutexGuard<'static, ()>, Vec<Device>)> {
     let (turn, _) = devices();
-    set_cpu_devices(2).expect("two devices");
-    let devices = Device::cpus().expect("two devices");
-    (devices[0].cores() != devices[1].cores()).then_some((turn, devices))
+    let mut cores = meshwork::cpu_groups().expect("four devices").concat();
+    cores.sort_unstable();
+    cores.dedup();
+    let [first, second, ..] = cores[..] else { return None };
+    set_cpu_groups(&[&[first], &[second]]).expect("two devices");
+    Some((turn, Device::cpus().expect("two devices")))
+}
+
+/// A link between all devices, as long as it lives.
+struct Linked;
+
+impl Linked {
+    fn new() -> Linked {
+        set_link(Some(Link { bytes_per_second: 1e9, latency: Duration::from_micros(1) })).expect("a link");
+        Linked
+    }
+}
+
+impl Drop for Linked {
+    fn drop(&mut self) {
+        set_link(None).expect("no link");
+    }
 }
 
 /// Runs two tasks on `from`, while work on `to` waits for them, and says on how many threads they ran. Whoever does the first
@@ -116,13 +135,14 @@ fn a_device_that_waits_for_another_helps_it() {
     assert!(devices.iter().all(|device| device.width().guests == 1));
 
     // Over a link, devices stand for machines.
-    set_link(Some(Link { bytes_per_second: 1e9, latency: Duration::from_micros(1) })).unwrap();
+    let linked = Linked::new();
     assert!(devices.iter().all(|device| device.width().guests == 0));
     assert_eq!(threads_at_work(&devices[0], &devices[1], short), 1, "machines do not help each other");
-    set_link(None).unwrap();
+    drop(linked);
 
     // Nor do devices that share their cores.
-    set_cpu_devices(2 * devices.iter().map(|device| device.cores().len()).sum::<usize>()).unwrap();
+    let shared = [devices[0].cores(), &[devices[0].cores(), devices[1].cores()].concat()].map(<[usize]>::to_vec);
+    set_cpu_groups(&[&shared[0], &shared[1]]).unwrap();
     assert!(Device::cpus().unwrap().iter().all(|device| device.width().guests == 0));
 }
 

@@ -24,10 +24,16 @@ pub enum Part {
     End,
 }
 
+/// Most light tasks that one completion runs.
+const MOST_HERE: usize = 3;
+
 /// Something that starts when several parts are complete.
 pub(crate) trait Dependent: Send + Sync {
-    /// One part less is missing.
-    fn release(self: Arc<Self>);
+    /// Whether it takes less time than waking who else would run it.
+    fn is_light(&self) -> bool;
+
+    /// One part less is missing; who is light and starts now may run `here`.
+    fn release(self: Arc<Self>, here: bool);
 }
 
 /// Says how each result of a task ended, once it has. Only the queue that a task was submitted to makes events, and gates, which
@@ -111,7 +117,10 @@ impl Event {
             }
             state.due()
         };
-        due.into_iter().for_each(Dependent::release);
+        // What others run first; of what is light, not so much that whoever completes the part is kept for long.
+        let (light, heavy): (SmallVec<[_; 4]>, SmallVec<[_; 4]>) = due.into_iter().partition(|task| task.is_light());
+        heavy.into_iter().for_each(|task| task.release(false));
+        light.into_iter().enumerate().for_each(|(i, task)| task.release(i < MOST_HERE));
     }
 
     /// Has the dependent released when the part is complete; false if it is already.

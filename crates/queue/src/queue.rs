@@ -24,7 +24,7 @@ enum Work<C> {
     Light(Light),
 }
 
-/// Most light tasks that a thread runs one in another: each has made the next one ready.
+/// Most light tasks that a thread runs one in another, each of which has made the next one ready.
 const DEEPEST: usize = 8;
 
 thread_local! {
@@ -36,7 +36,7 @@ thread_local! {
 /// no task before those with lower numbers have ended.
 pub struct Queue<C> {
     state: Mutex<State<C>>,
-    /// Rung when a task is ready or the queue is closed.
+    /// Rung when a task may run or is light and the last one of a closed queue, when the queue is closed, and for help.
     ready: Condvar,
     /// Rung when a task has ended and somebody waits for room.
     room: Condvar,
@@ -50,6 +50,8 @@ struct State<C> {
     asleep: bool,
     /// Whether the thread that serves the queue sleeps without a task, and could help others while a task waits.
     is_free: bool,
+    /// While the thread sleeps: since when tasks wait, and when the last of them was done elsewhere.
+    waits: (Option<Instant>, Option<Instant>),
     /// Whether there is work elsewhere for the thread that serves the queue.
     is_nudged: bool,
     /// The lowest number that somebody waits for the end of, and of all before.
@@ -91,7 +93,7 @@ pub trait Idle<C> {
     const HELPS: bool;
 
     /// Works for others until `called`, or there is nothing to do for them.
-    fn help(&self, _worker: &mut C, _called: &dyn Fn() -> bool) {}
+    fn help(&self, _worker: &mut C, _called: &(dyn Fn() -> bool + Sync)) {}
 
     /// The thread is about to sleep: says that whoever has work for it shall [`Queue::nudge`] the queue from now on, and
     /// whether somebody has already.
@@ -102,8 +104,8 @@ pub trait Idle<C> {
     /// The thread does not sleep any more.
     fn get_up(&self, _worker: &mut C) {}
 
-    /// The thread has slept since this moment.
-    fn slept(&self, _since: Instant) {}
+    /// The thread has slept from one moment to the other while tasks waited.
+    fn slept(&self, _since: Instant, _until: Instant) {}
 }
 
 /// Helps nobody.
@@ -136,12 +138,16 @@ impl<C: 'static> Task<C> {
 }
 
 impl<C: 'static> Dependent for Task<C> {
-    fn release(self: Arc<Self>) {
+    fn is_light(&self) -> bool {
+        self.is_light
+    }
+
+    fn release(self: Arc<Self>, here: bool) {
         if self.missing.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
         let depth = DEPTH.with(Cell::get);
-        if self.is_light && depth < DEEPEST {
+        if self.is_light && here && depth < DEEPEST {
             DEPTH.with(|cell| cell.set(depth + 1));
             self.run(None);
             DEPTH.with(|cell| cell.set(depth));
@@ -193,6 +199,7 @@ impl<C: 'static> Queue<C> {
             asleep: false,
             is_free: false,
             is_nudged: false,
+            waits: (None, None),
             awaited: None,
         };
         Queue { state: Mutex::new(state), ready: Condvar::new(), room: Condvar::new() }
@@ -244,6 +251,9 @@ impl<C: 'static> Queue<C> {
             if state.is_free {
                 self.ready.notify_one();
             }
+            if state.waits.1.is_some() {
+                state.waits = (Some(Instant::now()), None);
+            }
         }
         let task = Arc::new(Task {
             number,
@@ -259,7 +269,7 @@ impl<C: 'static> Queue<C> {
                 task.missing.fetch_sub(1, Ordering::Relaxed);
             }
         }
-        task.release();
+        task.release(true);
         done
     }
 
@@ -287,7 +297,10 @@ impl<C: 'static> Queue<C> {
             state.awaited = None;
             self.room.notify_all();
         }
-        if state.asleep && state.is_over() {
+        if state.unfinished.is_empty() && state.waits.0.is_some() {
+            state.waits.1.get_or_insert_with(Instant::now);
+        }
+        if state.asleep && (state.is_over() || state.has_next()) {
             self.ready.notify_one();
         }
     }
@@ -314,11 +327,12 @@ impl<C: 'static> Queue<C> {
             let is_needed = idle.lie_down(context);
             state = lock(&self.state);
             if !is_needed && !state.is_called() {
-                let since = Instant::now();
-                state.asleep = true;
+                (state.asleep, state.waits) = (true, (Some(Instant::now()), None));
                 state = sleep(&self.ready, state);
                 state.asleep = false;
-                idle.slept(since);
+                if let (Some(since), until) = std::mem::take(&mut state.waits) {
+                    idle.slept(since, until.unwrap_or_else(Instant::now));
+                }
             }
             state.is_nudged = false;
             idle.get_up(context);

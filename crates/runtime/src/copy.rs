@@ -16,21 +16,23 @@ pub(crate) struct Copy {
     /// The devices from which and to which.
     pub between: (DeviceId, DeviceId),
     pub ty: Type,
+    /// Whether whoever makes the copy ready makes it: see [`is_light`].
+    pub is_light: bool,
 }
 
 /// Most bytes that whoever has computed them copies itself: waking another thread would take longer.
 const LIGHT: usize = 1 << 16;
 
-impl Copy {
-    /// Whether whoever has computed the source makes the copy. Over a link ([`link::set_link`]) another thread waits for its
-    /// arrival.
-    pub fn is_light(&self) -> bool {
-        self.ty.bytes() <= LIGHT && matches!(link::link(), Ok(None))
-    }
+/// Whether whoever makes a copy of so many bytes ready, mostly the one that has computed the source, makes it. Over a link
+/// ([`link::set_link`]) another thread waits for its arrival.
+pub(crate) fn is_light(bytes: usize) -> bool {
+    bytes <= LIGHT && matches!(link::link(), Ok(None))
+}
 
+impl Copy {
     /// Copies. A copy of what failed fails with the same cause.
     pub fn perform(self) -> Outcome {
-        let Copy { source: (source, ready), offset, target, between, ty } = self;
+        let Copy { source: (source, ready), offset, target, between, ty, is_light } = self;
         let outcome = ready.wait();
         if outcome.is_ok() {
             let start = Instant::now();
@@ -38,7 +40,9 @@ impl Copy {
             // SAFETY: the source is complete, whoever overwrites it waits for this task, and has all that is copied; the
             // target is new memory of the size of the part that nobody reads before this task has completed.
             unsafe { std::ptr::copy_nonoverlapping(source.pointer().add(offset), target.pointer(), target.bytes()) };
-            link::arrive(start, target.bytes());
+            if !is_light {
+                link::arrive(start, target.bytes());
+            }
         }
         outcome
     }

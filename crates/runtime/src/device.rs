@@ -1,7 +1,7 @@
 //! A device: threads and memory of its own, a queue that computes and one that copies in.
 
 use crate::buffer::{Buffer, MemoryStats, Pool};
-use crate::copy::Copy;
+use crate::copy::{self, Copy};
 use crate::cores;
 use crate::event::Event;
 use crate::execute::{Binding, Run};
@@ -260,7 +260,8 @@ impl Device {
         assert!(offset + ty.bytes() <= value.buffer().bytes(), "a part of a value ends within it");
         let target = Arc::new(Buffer::new(&self.inner.pool, ty.bytes()));
         let between = (value.device(), self.inner.id);
-        let copy = Copy { source: value.clone_parts(), offset, target: target.clone(), between, ty: ty.clone() };
+        let (source, is_light) = (value.clone_parts(), copy::is_light(ty.bytes()));
+        let copy = Copy { source, offset, target: target.clone(), between, ty: ty.clone(), is_light };
         let mut after = self.fences();
         after.extend(value.ready().after().map(|(event, part)| (event.clone(), part)));
         after.extend(room.and_then(|room| room.ready().after()).map(|(event, _)| (event.clone(), Part::End)));
@@ -277,7 +278,7 @@ impl Device {
         let (number, meter) = (next_number(), self.inner.meters[1].clone());
         meter.queued();
         // Whoever waits for a copy finds no memory in use because of it.
-        let done = if copy.is_light() {
+        let done = if is_light {
             queue.submit_light(number, 1, after, move |done: &TaskEvent| {
                 let start = Instant::now();
                 let outcome = copy.perform();

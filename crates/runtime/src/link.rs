@@ -50,7 +50,8 @@ pub fn link() -> Result<Option<Link>, LinkError> {
     SETTING.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Slows copies that begin from now on down to a link, or lets them be as fast as they can.
+/// Slows copies that are handed over from now on down to a link, or lets them be as fast as they can. With a link, devices stand
+/// for machines: each has a thread for all that arrives, and none helps another with its work.
 ///
 /// # Errors
 /// When nothing would ever arrive.

@@ -21,7 +21,7 @@ pub struct QueueLoad {
     pub tasks: u64,
     /// Kernels that are done.
     pub kernels: u64,
-    /// The operation that is running, with the type of its result: `dot -> f32[32, 10]`.
+    /// The operation that is running, with the type of its result: `dot -> f32[32, 10]`; or that it helps another device.
     pub running: Option<String>,
 }
 

@@ -99,9 +99,10 @@ pub(crate) struct Helping;
 impl Idle<Worker> for Helping {
     const HELPS: bool = true;
 
-    fn help(&self, worker: &mut Worker, called: &dyn Fn() -> bool) {
+    fn help(&self, worker: &mut Worker, called: &(dyn Fn() -> bool + Sync)) {
         if let Some((par, _, Some(member))) = &worker.group {
-            member.help(par, called, || (worker.meter.help(), trace::help()));
+            let since = member.help(par, called, || (worker.meter.help(), trace::help()));
+            trace::waited(since, Instant::now(), WAITED);
         }
     }
 
@@ -115,8 +116,8 @@ impl Idle<Worker> for Helping {
         }
     }
 
-    fn slept(&self, since: Instant) {
-        trace::waited(since, WAITED);
+    fn slept(&self, since: Instant, until: Instant) {
+        trace::waited(since, until, WAITED);
     }
 }
 
@@ -126,8 +127,8 @@ pub(crate) struct Waiting;
 impl<C> Idle<C> for Waiting {
     const HELPS: bool = false;
 
-    fn slept(&self, since: Instant) {
-        trace::waited(since, WAITED);
+    fn slept(&self, since: Instant, until: Instant) {
+        trace::waited(since, until, WAITED);
     }
 }
 

@@ -8,7 +8,7 @@ use super::scratch::{Arena, room};
 use super::{Offsets, Place, Side, Size, strip};
 use crate::Context;
 use crate::operand::Shared;
-use crate::par::Par;
+use crate::par::{Par, is_called_away};
 use crate::simd::Level;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -269,15 +269,13 @@ pub fn staged_bytes<T: Real>(size: Size, products: usize, threads: usize, source
 /// Runs `task` for `0..count`, giving each call one of `slots` slots for itself.
 pub fn with_slots(par: &Par, slots: usize, count: usize, task: &(dyn Fn(usize, usize) + Sync)) {
     let next = AtomicUsize::new(0);
-    par.run(slots.min(count), &|slot| {
-        loop {
-            let i = next.fetch_add(1, Ordering::Relaxed);
-            if i >= count {
-                break;
-            }
-            task(slot, i);
-        }
-    });
+    let piece = |slot: usize| {
+        let i = next.fetch_add(1, Ordering::Relaxed);
+        (i < count).then(|| task(slot, i)).is_some()
+    };
+    par.run(slots.min(count), &|slot| while !is_called_away() && piece(slot) {});
+    // Guests may have had all slots, and left.
+    while piece(0) {}
 }
 
 /// Computes all products of a batch, whose right operands are at `right`, `rights` apart.

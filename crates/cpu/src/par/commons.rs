@@ -1,9 +1,10 @@
 //! Groups of threads that help each other: one that has nothing to do works on the jobs of the others.
 
-use super::{FOR_GUESTS, Par, Patience, SharedState};
+use super::{Called, FOR_GUESTS, Par, Patience, SharedState, helping};
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
+use std::time::Instant;
 
 /// Groups that help each other.
 ///
@@ -17,13 +18,14 @@ pub struct Commons {
 
 struct Entry {
     shared: Arc<SharedState>,
+    is_asleep: AtomicBool,
     call: Box<dyn Fn() + Send + Sync>,
 }
 
 /// The membership of a group; it ends when this is dropped.
 pub struct Member {
     commons: Arc<Commons>,
-    shared: Arc<SharedState>,
+    entry: Arc<Entry>,
 }
 
 impl Par {
@@ -32,9 +34,10 @@ impl Par {
     pub fn share(&mut self, commons: &Arc<Commons>, guests: usize, call: impl Fn() + Send + Sync + 'static) -> Member {
         self.lanes = self.threads + guests;
         self.commons = Some(commons.clone());
-        let entry = Entry { shared: self.shared.clone(), call: Box::new(call) };
-        commons.members.write().unwrap_or_else(|e| e.into_inner()).push(Arc::new(entry));
-        Member { commons: commons.clone(), shared: self.shared.clone() }
+        let entry = Entry { shared: self.shared.clone(), is_asleep: AtomicBool::new(false), call: Box::new(call) };
+        let member = Member { commons: commons.clone(), entry: Arc::new(entry) };
+        commons.members.write().unwrap_or_else(|e| e.into_inner()).push(member.entry.clone());
+        member
     }
 }
 
@@ -45,32 +48,39 @@ impl Commons {
         if self.asleep.load(Ordering::SeqCst) > 0 {
             // Not under the lock: who is called may hold locks while it looks for a gate.
             let members = self.members.read().unwrap_or_else(|e| e.into_inner()).clone();
-            members.iter().for_each(|member| (member.call)());
+            members.iter().filter(|member| member.is_asleep.load(Ordering::SeqCst)).for_each(|member| (member.call)());
         }
     }
 }
 
 impl Member {
-    /// Works on jobs of other members with all threads of its own group `par`, until `enough` or there has been none for
-    /// a moment. What `begin` gives is held during each job.
-    pub fn help<T>(&self, par: &Par, enough: &dyn Fn() -> bool, begin: impl Fn() -> T) {
+    /// Works on jobs of other members with all threads of its own group `par`, until `called` or there has been none for
+    /// a moment; tells since when. What `begin` gives is held during each job.
+    pub fn help<T>(&self, par: &Par, called: &Called, begin: impl Fn() -> T) -> Instant {
         let mut patience = Patience::new();
-        while !enough() {
+        while !called() {
             if let Some(other) = self.find() {
-                let _busy = begin();
-                match par.threads {
-                    1 => _ = other.join(FOR_GUESTS),
-                    threads => par.open(threads, &|_| _ = other.join(FOR_GUESTS), None),
+                if par.threads == 1 {
+                    helping(called, || other.join(FOR_GUESTS, &|| called(), &begin));
+                } else {
+                    let _busy = begin();
+                    par.open(
+                        par.threads,
+                        &|_| _ = helping(called, || other.join(FOR_GUESTS, &|| called(), || ())),
+                        None,
+                    );
                 }
                 patience = Patience::new();
             } else if !patience.look_again() {
                 break;
             }
         }
+        patience.since
     }
 
     /// Says that the group is about to sleep, and wants to be called when there is a job. Whether there is one already.
     pub fn lie_down(&self) -> bool {
+        self.entry.is_asleep.store(true, Ordering::SeqCst);
         self.commons.asleep.fetch_add(1, Ordering::SeqCst);
         self.find().is_some()
     }
@@ -78,12 +88,13 @@ impl Member {
     /// Says that the group is awake again.
     pub fn get_up(&self) {
         self.commons.asleep.fetch_sub(1, Ordering::SeqCst);
+        self.entry.is_asleep.store(false, Ordering::SeqCst);
     }
 
     /// Another member that has a job.
     fn find(&self) -> Option<Arc<SharedState>> {
         let members = self.commons.members.read().unwrap_or_else(|e| e.into_inner());
-        let open = |entry: &&Arc<Entry>| entry.shared.is_open(FOR_GUESTS) && !Arc::ptr_eq(&entry.shared, &self.shared);
+        let open = |entry: &&Arc<Entry>| entry.shared.is_open(FOR_GUESTS) && !Arc::ptr_eq(entry, &self.entry);
         members.iter().find(open).map(|entry| entry.shared.clone())
     }
 }
@@ -91,7 +102,7 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         let mut members = self.commons.members.write().unwrap_or_else(|e| e.into_inner());
-        members.retain(|entry| !Arc::ptr_eq(&entry.shared, &self.shared));
+        members.retain(|entry| !Arc::ptr_eq(entry, &self.entry));
     }
 }
 
@@ -108,7 +119,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::sync::mpsc;
     use std::thread;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     /// A group of so many threads that helps others, asleep when there is nothing, until `end`.
     fn helper(
@@ -162,7 +173,8 @@ mod tests {
             assert!(all_at_once(&par, 3), "two threads came to help, in round {round}");
         }
         end.store(true, Ordering::SeqCst);
-        called.send(()).unwrap();
+        // It may be awake, and have ended already.
+        let _ = called.send(());
         assert!(thread.join().unwrap() >= 30);
         drop(member);
         assert!(commons.members.read().unwrap().is_empty());
@@ -190,7 +202,8 @@ mod tests {
         others.into_iter().for_each(|thread| thread.join().unwrap());
         end.store(true, Ordering::SeqCst);
         for (called, thread) in helpers {
-            called.send(()).unwrap();
+            // It may be awake, and have ended already.
+            let _ = called.send(());
             thread.join().unwrap();
         }
     }
@@ -218,7 +231,43 @@ mod tests {
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"no guest can do this"));
         assert!(all_at_once(&par, 2), "both go on");
         end.store(true, Ordering::SeqCst);
-        called.send(()).unwrap();
+        // It may be awake, and have ended already.
+        let _ = called.send(());
         thread.join().unwrap();
+    }
+
+    #[test]
+    fn who_is_called_away_leaves_the_rest_to_others() {
+        let commons = Arc::new(Commons::default());
+        let mut par = Par::new(1);
+        let _member = par.share(&commons, 1, || {});
+        let called = Arc::new(AtomicBool::new(false));
+        let (commons, stop) = (commons.clone(), called.clone());
+        let guest = thread::spawn(move || {
+            let mut par = Par::new(1);
+            let member = par.share(&commons, 1, || {});
+            while !stop.load(Ordering::SeqCst) {
+                member.help(&par, &|| stop.load(Ordering::SeqCst), || ());
+            }
+        });
+        let owner = thread::current().id();
+        let done: Vec<AtomicUsize> = (0..2000).map(|_| AtomicUsize::new(0)).collect();
+        let came = AtomicBool::new(false);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        // The owner does nothing until the guest has come, which is called away at its first piece and could do all.
+        crate::gemm::drive::with_slots(&par, 2, done.len(), &|_, piece| {
+            done[piece].fetch_add(1, Ordering::SeqCst);
+            if thread::current().id() == owner {
+                while !came.load(Ordering::SeqCst) && Instant::now() < deadline {
+                    thread::yield_now();
+                }
+            } else {
+                assert!(!came.swap(true, Ordering::SeqCst), "one piece is all that the guest does");
+                called.store(true, Ordering::SeqCst);
+            }
+        });
+        assert!(came.into_inner(), "the guest came");
+        assert!(done.into_iter().all(|times| times.into_inner() == 1));
+        guest.join().unwrap();
     }
 }

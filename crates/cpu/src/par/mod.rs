@@ -63,6 +63,31 @@ unsafe impl Send for SharedState {}
 thread_local! {
     /// Set while this thread runs a task: a nested `run` is done by this thread alone.
     static IN_TASK: Cell<bool> = const { Cell::new(false) };
+    /// What calls this thread away from the job of another group, which it works on.
+    static AWAY: Cell<Option<*const Called<'static>>> = const { Cell::new(None) };
+}
+
+type Called<'a> = dyn Fn() -> bool + Sync + 'a;
+
+/// Whether this thread helps another group and has something of its own to do: a task that is long because it takes
+/// piece after piece of its job may leave the rest to the other threads. The caller of [`Par::run`] is never called away.
+pub fn is_called_away() -> bool {
+    // SAFETY: whoever set it holds it until the job has ended for this thread.
+    AWAY.get().is_some_and(|called| unsafe { (*called)() })
+}
+
+/// Does something with [`is_called_away`] answering what `called` says.
+fn helping<R>(called: &Called, work: impl FnOnce() -> R) -> R {
+    struct Back(Option<*const Called<'static>>);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            AWAY.set(self.0);
+        }
+    }
+    // SAFETY: the lifetime is erased until the end of this function.
+    let called = unsafe { std::mem::transmute::<*const Called<'_>, *const Called<'static>>(called) };
+    let _back = Back(AWAY.replace(Some(called)));
+    work()
 }
 
 impl Par {
@@ -147,24 +172,21 @@ impl Par {
         let _turn = self.caller.lock().unwrap_or_else(|e| e.into_inner());
         let shared = &*self.shared;
         // SAFETY: the gate is closed and nobody is inside. The lifetime is erased, but nobody follows the pointer
-        // after this function has returned.
+        // after this function has ended, in whatever way.
         unsafe {
             let task: Task = std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), Task>(task);
             *shared.job.get() = (Some(task), count);
         }
         shared.next.store(0, Ordering::Relaxed);
+        let open = OpenGate(shared);
         shared.gate.fetch_or(OPEN | if guests.is_some() { FOR_GUESTS } else { 0 }, Ordering::SeqCst);
         if shared.sleeping.load(Ordering::SeqCst) > 0 {
             let _bed = shared.bed.lock().unwrap_or_else(|e| e.into_inner());
             shared.bell.notify_all();
         }
         guests.into_iter().for_each(Commons::call);
-        shared.tasks(task, count);
-        let mut spins = 0u32;
-        while shared.gate.load(Ordering::Acquire) & INSIDE != 0 {
-            spins += 1;
-            if spins.is_multiple_of(1 << 12) { std::thread::yield_now() } else { std::hint::spin_loop() }
-        }
+        shared.tasks(task, count, &|| false);
+        drop(open);
         let panic = shared.panic.lock().unwrap_or_else(|e| e.into_inner()).take();
         if let Some(panic) = panic {
             resume_unwind(panic);
@@ -180,12 +202,15 @@ impl Par {
 }
 
 impl SharedState {
-    /// Does tasks until none is left, and closes the gate. Only for who is inside, or the caller.
-    fn tasks(&self, task: &(dyn Fn(usize) + Sync), count: usize) {
+    /// Does tasks until none is left, which closes the gate, or a guest is called away. Only for who is inside, or the
+    /// caller, who stays.
+    fn tasks(&self, task: &(dyn Fn(usize) + Sync), count: usize, called: &dyn Fn() -> bool) {
         let outer = IN_TASK.replace(true);
-        loop {
+        while !called() {
             let i = self.next.fetch_add(1, Ordering::Relaxed);
             if i >= count {
+                // The next job cannot have begun: this one has not ended for who is inside.
+                self.gate.fetch_and(!(OPEN | FOR_GUESTS), Ordering::SeqCst);
                 break;
             }
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task(i))) {
@@ -194,8 +219,6 @@ impl SharedState {
             }
         }
         IN_TASK.set(outer);
-        // The next job cannot have begun: this one has not ended for who is inside.
-        self.gate.fetch_and(!(OPEN | FOR_GUESTS), Ordering::SeqCst);
     }
 
     /// Whether there is a job that whoever looks for this bit of the gate may join.
@@ -203,16 +226,19 @@ impl SharedState {
         self.gate.load(Ordering::SeqCst) & bit != 0
     }
 
-    /// Enters and does tasks until none is left, if the gate is open for this bit. Says whether it was.
-    fn join(&self, bit: u64) -> bool {
-        let entered = |gate: u64| (gate & bit != 0).then_some(gate + 1);
+    /// Enters if the gate is open for this bit, and does tasks until none is left or `called`, holding what `begin` gives.
+    /// Says whether it entered.
+    fn join<T>(&self, bit: u64, called: &dyn Fn() -> bool, begin: impl Fn() -> T) -> bool {
+        let entered = |gate: u64| (gate & bit != 0 && gate & INSIDE != INSIDE).then_some(gate + 1);
         if self.gate.fetch_update(Ordering::AcqRel, Ordering::Acquire, entered).is_err() {
             return false;
         }
+        let busy = begin();
         // SAFETY: we are inside, so the job stays as it is and its closure alive.
         let (task, count) = unsafe { *self.job.get() };
         // SAFETY: as above.
-        self.tasks(unsafe { &*task.expect("a published job") }, count);
+        self.tasks(unsafe { &*task.expect("a published job") }, count, called);
+        drop(busy);
         self.gate.fetch_sub(1, Ordering::Release);
         true
     }
@@ -220,7 +246,7 @@ impl SharedState {
     fn work(&self) {
         let mut patience = Patience::new();
         while !self.stop.load(Ordering::Relaxed) {
-            if self.join(OPEN) {
+            if self.join(OPEN, &|| false, || ()) {
                 patience = Patience::new();
             } else if !patience.look_again() {
                 self.sleep();
@@ -238,6 +264,20 @@ impl SharedState {
             bed = self.bell.wait(bed).unwrap_or_else(|e| e.into_inner());
         }
         self.sleeping.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A job that is published; dropping it closes the gate, and waits for those inside.
+struct OpenGate<'a>(&'a SharedState);
+
+impl Drop for OpenGate<'_> {
+    fn drop(&mut self) {
+        self.0.gate.fetch_and(!(OPEN | FOR_GUESTS), Ordering::SeqCst);
+        let mut spins = 0u32;
+        while self.0.gate.load(Ordering::Acquire) & INSIDE != 0 {
+            spins += 1;
+            if spins.is_multiple_of(1 << 12) { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
     }
 }
 

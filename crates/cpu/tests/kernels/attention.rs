@@ -310,7 +310,7 @@ impl<S: Element<Real: Soft> + Debug> Problem<S> {
         }
         let op = Op::from(op);
         let pairs: Vec<(&Type, &Layout)> = types.iter().zip(&layouts).collect();
-        let scratch = CpuTarget { threads: context.par.threads() }.scratch(&op, &pairs, &outputs[0]);
+        let scratch = CpuTarget { threads: context.par.lanes() }.scratch(&op, &pairs, &outputs[0]);
         let Results { normalizer, by_result } = &mut found;
         let mut normalizer = Some(normalizer);
         let rooms = results.iter().zip(&outputs).map(|(result, ty)| match result {

@@ -85,7 +85,7 @@ fn run<T: Element>(op: &Op, inputs: &[Value<T>], context: Context) -> Vec<T> {
     };
     let operands: Vec<Operand> = inputs.iter().zip(&layouts).map(operand).collect();
     let pairs: Vec<(&Type, &Layout)> = types.iter().zip(&layouts).collect();
-    let scratch = CpuTarget { threads: context.par.threads() }.scratch(op, &pairs, &ty);
+    let scratch = CpuTarget { threads: context.par.lanes() }.scratch(op, &pairs, &ty);
     let mut result = vec![T::narrow(common::real(f64::NAN)); ty.shape.numel()];
     with_scratch(scratch, |scratch| {
         kernel::run(op, &operands, smallvec![Output::of(&mut result, &ty.shape)], scratch, context);

@@ -157,7 +157,7 @@ impl Case {
         let (forward, input, weight) = (self.forward_op(), self.input_op(), self.weight_op());
         let nan = T::narrow(common::real(f64::NAN));
         everywhere(|context, whom| {
-            let threads = context.par.threads();
+            let threads = context.par.lanes();
             let what = format!("x {} w {} {:?} {} on {whom}", self.x, self.w, self.geometry, T::DTYPE);
             let mut y = vec![nan; self.y.numel()];
             with_scratch(conv::forward::scratch(&forward, T::DTYPE, &[&xl, &wl], threads), |scratch| {

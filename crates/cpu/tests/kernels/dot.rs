@@ -62,7 +62,7 @@ fn run<T: Element>(op: &Dot, a: &[T], lhs: &Layout, b: &[T], rhs: &Layout, conte
     // SAFETY: the layouts lie inside the slices, as the tests make them.
     let inputs =
         unsafe { [Operand::new(a.as_ptr().cast(), T::DTYPE, lhs), Operand::new(b.as_ptr().cast(), T::DTYPE, rhs)] };
-    with_scratch(dot::scratch(op, T::DTYPE, &[lhs, rhs], context.par.threads()), |scratch| {
+    with_scratch(dot::scratch(op, T::DTYPE, &[lhs, rhs], context.par.lanes()), |scratch| {
         dot::run(op, &inputs, Output::of(&mut out, &shape), scratch, context);
     });
     out

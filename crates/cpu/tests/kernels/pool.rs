@@ -85,7 +85,7 @@ fn check<T: Element + std::fmt::Debug>(w: &[Window], shape: &[usize], include: b
     let avg_input = AvgPoolInput { pool: avg.clone(), size: Spatial::from_slice(&shape[2..]) };
     let (max, max_input) = (MaxPool { windows: w.clone() }, MaxPoolInput { windows: w.clone() });
     everywhere(|context, whom| {
-        let threads = context.par.threads();
+        let threads = context.par.lanes();
         let what = |name: &str| format!("{name} {w:?} over {x_shape} {} on {whom}", T::DTYPE);
         let mut y = vec![T::narrow(T::Real::LEAST); mean.len()];
         pool::avg::run(&avg, &[xo], Output::of(&mut y, &y_shape), context);

@@ -9,12 +9,13 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// Runs independent tasks on the threads of the device that a kernel runs on.
+/// Runs independent tasks on the threads of the device that a kernel runs on, and of devices of the process that wait for it:
+/// also on a device of one thread tasks may run at the same time.
 pub trait Parallel {
-    /// Number of threads, at least 1.
+    /// Number of threads of the device, at least 1.
     fn threads(&self) -> usize;
 
-    /// Calls `task(0)`, …, `task(count - 1)`, in any order and on any of the threads, and returns when all are done.
+    /// Calls `task(0)`, …, `task(count - 1)`, in any order and on any thread, and returns when all are done.
     fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync));
 }
 

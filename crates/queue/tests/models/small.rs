@@ -312,7 +312,7 @@ struct Helper(Arc<Elsewhere>);
 impl Idle<Vec<usize>> for Helper {
     const HELPS: bool = true;
 
-    fn help(&self, _: &mut Vec<usize>, called: &dyn Fn() -> bool) {
+    fn help(&self, _: &mut Vec<usize>, called: &(dyn Fn() -> bool + Sync)) {
         while !called() {
             let Some(gate) = self.0.gates.lock().unwrap().pop() else { break };
             drop(gate);
@@ -364,11 +364,22 @@ fn light_tasks_run_where_they_become_ready() {
         let write = x.clone();
         let first = queues[0].submit(1, 1, [], move |_, _| write.set(1));
         let (read, write) = (x, y.clone());
-        let light = queues[1].submit_light(2, 1, [(&first, Part::Result(0))], move |_| write.set(read.get() + 1));
+        let threads = Arc::new(Mutex::new(Vec::new()));
+        let seen = threads.clone();
+        let light = queues[1].submit_light(2, 1, [(&first, Part::Result(0))], move |_| {
+            seen.lock().unwrap().push(thread::current().id());
+            write.set(read.get() + 1);
+        });
         let (read, write) = (y, z.clone());
         let last = queues[0].submit(3, 0, [(&light, Part::Result(0))], move |_, _| write.set(read.get() + 1));
-        assert_eq!(last.wait(Part::End), Ok(()));
+        let seen = threads.clone();
+        let own = queues[1].submit(4, 0, [(&last, Part::End)], move |_, _| {
+            seen.lock().unwrap().push(thread::current().id());
+        });
+        assert_eq!(own.wait(Part::End), Ok(()));
         assert_eq!(z.get(), 3);
+        let threads = threads.lock().unwrap();
+        assert!(threads.len() == 2 && threads[0] != threads[1], "not on the queue's own thread");
         queues.close();
     });
 }
@@ -405,6 +416,25 @@ fn a_long_chain_of_light_tasks_needs_no_deep_stack() {
         drop(gate);
         assert_eq!(last.wait(Part::End), Ok(()));
         assert_eq!(sum.get(), 100_000);
+        queues.close();
+    });
+}
+
+/// A task of a queue that keeps the order waits for a light one, which ends on another thread.
+#[test]
+fn a_queue_in_order_goes_on_after_a_light_task() {
+    explore(|| {
+        let queues = Queues::start(1);
+        queues[0].set_in_order(true);
+        let (x, y) = (Cell::new(), Cell::new());
+        let gate = Gate::new();
+        let write = x.clone();
+        queues[0].submit_light(1, 0, [(gate.event(), Part::End)], move |_| write.set(1));
+        let (read, write) = (x, y.clone());
+        let own = queues[0].submit(2, 0, [], move |_, _| write.set(read.get() + 1));
+        drop(gate);
+        assert_eq!(own.wait(Part::End), Ok(()));
+        assert_eq!(y.get(), 2);
         queues.close();
     });
 }
