@@ -110,8 +110,7 @@ fn threads_at_work(from: &Device, to: &Device, patience: Duration) -> usize {
     });
     let z = y.to(to) + 1.0;
     assert_eq!(z.to_vec::<f32>(), (&x + 1.0).to_vec::<f32>());
-    let threads = threads.lock().unwrap().len();
-    threads
+    threads.lock().unwrap().len()
 }
 
 #[test]
