@@ -53,8 +53,7 @@ fn peak(par: &Par, level: Level) -> f64 {
                     merges: 0,
                     out: base.add(terms * (rows + width)),
                     out_row: width as isize,
-                    ahead: std::ptr::null(),
-                    aheads: 0,
+                    ahead: meshwork_cpu::gemm::ahead::Lines::NONE,
                 };
                 for _ in 0..2000 {
                     kernels.table[rows - 1][1][0](std::hint::black_box(&call));

@@ -1,6 +1,7 @@
 //! Products of small matrices, tile by tile, with the microkernels of `gemm`.
 
 use super::rows::Matrix;
+use crate::gemm::ahead::Lines;
 use crate::gemm::kernel::{Access, Call, Kernels};
 use std::ptr;
 
@@ -111,8 +112,7 @@ impl<R: Copy> Product<R> {
                         merges: usize::from(adds),
                         out,
                         out_row: out_row as isize,
-                        ahead: std::ptr::null(),
-                        aheads: 0,
+                        ahead: Lines::NONE,
                     };
                     kernels.table[end - row - 1][vectors - 1][access as usize](&call);
                 }

@@ -64,7 +64,7 @@ impl Plan {
             columns: samples * positions,
             terms: size.terms,
             height,
-            chunks: Chunks::new(&size),
+            chunks: Chunks::new(&size, kernels.depth),
         };
         Plan { window: window.clone(), image: window.image(), size, samples, channels, bounds }
     }

@@ -3,34 +3,66 @@
 pub use crate::stream::LINE;
 use std::mem::size_of;
 
-/// Lines that a kernel asks for, at most: those of a result and of three partial matrices.
-const LINES: usize = 96;
-
-/// The lines of one call.
-pub struct Ahead {
-    pub lines: [*const u8; LINES],
+/// Lines so many bytes apart.
+#[derive(Clone, Copy)]
+pub struct Lines {
+    /// The first of them.
+    pub first: *const u8,
+    /// Their distance.
+    pub step: isize,
+    /// How many there are.
     pub count: usize,
 }
 
+impl Lines {
+    /// Behind the lines that are needed: one that is there, again and again.
+    pub const NONE: &Lines = &Lines { first: (&raw const THERE).cast(), step: 0, count: usize::MAX };
+}
+
+static THERE: u8 = 0;
+
+// SAFETY: addresses, which nobody follows but the processor.
+unsafe impl Sync for Lines {}
+
+/// Runs of lines that a kernel asks for, at most.
+const RUNS: usize = 16;
+
+/// The lines of one call: runs, behind which is one of none.
+pub struct Ahead {
+    runs: [Lines; RUNS + 1],
+    count: usize,
+}
+
 impl Ahead {
+    /// No lines.
+    #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        Ahead { lines: [std::ptr::null(); LINES], count: 0 }
+        Ahead { runs: [*Lines::NONE; RUNS + 1], count: 0 }
     }
 
-    /// Adds `count` lines, so many bytes apart, as long as there is room.
+    /// Forgets all lines.
+    #[inline]
+    pub fn clear(&mut self) {
+        (self.count, self.runs[0]) = (0, *Lines::NONE);
+    }
+
+    /// The first run.
+    pub fn runs(&self) -> *const Lines {
+        self.runs.as_ptr()
+    }
+
+    /// Adds a run, if there is room.
     #[inline]
     fn add(&mut self, first: *const u8, step: isize, count: usize) {
-        let room = &mut self.lines[self.count..];
-        let count = count.min(room.len());
-        for (i, line) in room[..count].iter_mut().enumerate() {
-            *line = first.wrapping_offset(i as isize * step);
+        if self.count < RUNS && count > 0 {
+            self.runs[self.count] = Lines { first, step, count };
+            self.count += 1;
+            self.runs[self.count] = *Lines::NONE;
         }
-        self.count += count;
     }
 
     /// Adds the lines of a tile: first those that rows begin with, for sums of few terms end before all are asked for.
-    /// Apart from its caller, whose loop small products run often.
-    #[inline(never)]
+    #[inline]
     pub fn tile<T>(&mut self, tile: *const T, rows: usize, across: usize, step: isize) {
         for column in (0..across * size_of::<T>()).step_by(LINE) {
             self.add(tile.cast::<u8>().wrapping_add(column), step * size_of::<T>() as isize, rows);
@@ -38,10 +70,9 @@ impl Ahead {
     }
 
     /// Adds the next `count` lines of a source, as long as there is room.
-    #[inline(never)]
+    #[inline]
     pub fn some(&mut self, source: &mut Source, mut count: usize) {
-        count = count.min(LINES - self.count);
-        while count > 0 && source.advance() {
+        while count > 0 && self.count < RUNS && source.advance() {
             let lines = (source.end - source.next).div_ceil(LINE).min(count);
             self.add(source.first.with_addr(source.next), LINE as isize, lines);
             source.next += lines * LINE;

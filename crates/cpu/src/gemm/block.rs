@@ -12,11 +12,10 @@ use crate::multiversion;
 use crate::simd::Level;
 use std::ops::Range;
 
-/// Terms of a chunk, at most: a panel of them stays in the first-level cache.
-const DEPTH: usize = 512;
-
 /// Rows whose panels stay in the second-level cache together, and whose results are not too far apart.
 const ROWS: usize = 120;
+/// Numbers of those panels, at most.
+const NUMBERS: usize = 72 << 10;
 
 /// Bytes of the left operand's panels that stay in the second-level cache while panels of the right one come and go.
 const HELD: usize = 256 << 10;
@@ -43,16 +42,16 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// Chunks of 2^c whole blocks, or parts of one long block. Parts stay within the runs of terms that lie side by
+    /// Chunks of at most `depth` terms: 2^c whole blocks, or parts of one long block. Parts stay within the runs of terms that lie side by
     /// side on the left, if these are long enough, so that the left operand is read in place.
-    pub fn new(size: &Size) -> Self {
+    pub fn new(size: &Size, depth: usize) -> Self {
         let block = size.block;
-        if block <= DEPTH {
-            return Chunks { block, terms: block << (DEPTH / block).ilog2(), stretch: block };
+        if block <= depth {
+            return Chunks { block, terms: block << (depth / block).ilog2(), stretch: block };
         }
-        let aligned = block.is_multiple_of(size.run.max(1)) && size.run >= DEPTH / 4;
+        let aligned = block.is_multiple_of(size.run.max(1)) && size.run >= depth / 4;
         let stretch = if aligned { size.run } else { block };
-        Chunks { block, terms: stretch.div_ceil(stretch.div_ceil(DEPTH)), stretch }
+        Chunks { block, terms: stretch.div_ceil(stretch.div_ceil(depth)), stretch }
     }
 
     /// Whether chunks are parts of blocks.
@@ -96,7 +95,8 @@ impl Bounds {
 
     /// Rows of the left side whose panels stay in the second-level cache together.
     fn together(&self) -> usize {
-        (ROWS / self.height).max(1) * self.height
+        let rows = ROWS.min(NUMBERS / self.depth().max(1));
+        (rows / self.height).max(1) * self.height
     }
 
     /// Numbers of the left side's panels that are needed at a time, for so many rows: those of a block, or all if they
@@ -343,8 +343,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         merges: 0,
                         out: spare,
                         out_row: across as isize,
-                        ahead: ahead.lines.as_ptr(),
-                        aheads: 0,
+                        ahead: ahead.runs(),
                     }
                 };
                 let mut row = block.start;
@@ -370,7 +369,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         },
                         None => {}
                     }
-                    ahead.count = 0;
+                    ahead.clear();
                     if far {
                         // The kernel needs these last: they come while it computes.
                         merge[..call.merges].iter().for_each(|&tile| ahead.tile(tile, high, across, across as isize));
@@ -379,7 +378,6 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     if share > 0 {
                         ahead.some(&mut source, share);
                     }
-                    (call.ahead, call.aheads) = (ahead.lines.as_ptr(), ahead.count);
                     // SAFETY: as above.
                     unsafe {
                         table[high - 1][vectors - 1][panels.access as usize](&call);

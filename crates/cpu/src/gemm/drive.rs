@@ -157,7 +157,7 @@ impl Plan {
             columns: (tiles[1].div_ceil(parts[1]) * width).min(size.columns),
             terms: (run * size.block).min(size.terms),
             height,
-            chunks: Chunks::new(&size),
+            chunks: Chunks::new(&size, kernels.depth),
         };
         let parts = [parts[0], parts[1], blocks.div_ceil(run)];
         Plan { products, size, parts, tile: [height, width], terms: run * size.block, bounds }

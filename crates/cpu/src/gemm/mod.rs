@@ -18,7 +18,7 @@
 //! for such pairs (`pairs`). While kernels compute they ask for the lines of the caches that are
 //! needed next (`ahead`): those of their results, and the next block of the left operand.
 
-mod ahead;
+pub mod ahead;
 pub mod block;
 pub mod drive;
 pub mod kernel;

@@ -13,6 +13,7 @@ mod portable;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use super::ahead::Lines;
 use crate::simd::Level;
 
 /// Levels that the counter of one call can have: a call sums fewer than 2^16 blocks.
@@ -45,10 +46,8 @@ pub struct Call<T> {
     /// Distance between the rows of the result. Other tiles are dense.
     pub out_row: isize,
     /// Lines of the caches that are asked for meanwhile, one every four terms: all at once they would keep the operands
-    /// waiting, for a core waits for few lines at a time.
-    pub ahead: *const *const u8,
-    /// Number of lines in `ahead`.
-    pub aheads: usize,
+    /// waiting, for a core waits for few lines at a time. They never end: see [`Lines::NONE`].
+    pub ahead: *const Lines,
 }
 
 /// Computes a tile.
@@ -76,6 +75,9 @@ pub struct Kernels<T: 'static> {
     pub lanes: usize,
     /// Rows below which a tile takes as long as one with so many.
     pub floor: usize,
+    /// Terms that are summed before sums leave the tiles, at most. More of them store sums less often, fewer leave
+    /// panels of the right side in the first-level cache.
+    pub depth: usize,
     /// The functions.
     pub table: Table<T>,
 }
@@ -115,7 +117,7 @@ macro_rules! microkernel {
                 }
                 let tile = ROWS * VECTORS * $lanes;
                 let (mut a, mut b) = (call.a, call.b);
-                let (mut ahead, ahead_end) = (call.ahead, call.ahead.wrapping_add(call.aheads));
+                let (mut ahead, mut line, mut lines) = (call.ahead, (*call.ahead).first, (*call.ahead).count);
                 let (a_step, b_term) = (call.a_step, call.b_term);
                 let (a_row, a_term) = if PANEL { (1, a_step) } else { (a_step, 1) };
                 // Macros, because closures might not be inlined.
@@ -149,11 +151,19 @@ macro_rules! microkernel {
                         term!(1);
                         term!(2);
                         term!(3);
-                        if ahead != ahead_end {
-                            $crate::stream::prefetch(*ahead);
-                            ahead = ahead.add(1);
-                        }
                         (a, b) = (a.offset(4 * a_term), b.offset(4 * b_term));
+                    };
+                }
+                // Asks for a line. Without a branch, across which compilers move sums.
+                macro_rules! ask {
+                    () => {
+                        $crate::stream::prefetch(line);
+                        lines -= 1;
+                        let end = lines == 0;
+                        line = line.wrapping_offset((*ahead).step);
+                        ahead = ahead.add(end as usize);
+                        line = std::hint::select_unpredictable(end, (*ahead).first, line);
+                        lines = std::hint::select_unpredictable(end, (*ahead).count, lines);
                     };
                 }
                 let (mut left, mut blocks) = (call.terms, 0usize);
@@ -176,9 +186,16 @@ macro_rules! microkernel {
                         blocks += 1;
                     };
                 }
-                // Blocks of four without an inner loop: its instructions would cost as much as a term.
+                // Blocks of four and eight without an inner loop: its instructions would cost as much as a term.
                 if call.block == 4 {
                     while left > 4 {
+                        four!();
+                        finish!();
+                    }
+                }
+                if call.block == 8 {
+                    while left > 8 {
+                        four!();
                         four!();
                         finish!();
                     }
@@ -187,6 +204,7 @@ macro_rules! microkernel {
                     let length = left.min(call.block);
                     for _ in 0..length / 4 {
                         four!();
+                        ask!();
                     }
                     for _ in 0..length % 4 {
                         term!(0);
@@ -226,12 +244,14 @@ macro_rules! choose {
         pub fn $name(level: Level) -> Kernels<$number> {
             match level {
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx512 | Level::Avx512Bf16 => Kernels { lanes: 64 / $bytes, floor: 4, table: x86::$avx512 },
+                Level::Avx512 | Level::Avx512Bf16 => {
+                    Kernels { lanes: 64 / $bytes, floor: 4, depth: 512, table: x86::$avx512 }
+                }
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx2 => Kernels { lanes: 32 / $bytes, floor: 4, table: x86::$avx2 },
+                Level::Avx2 => Kernels { lanes: 32 / $bytes, floor: 4, depth: 1024, table: x86::$avx2 },
                 #[cfg(target_arch = "aarch64")]
-                Level::Neon => Kernels { lanes: 16 / $bytes, floor: 4, table: neon::$neon },
-                _ => Kernels { lanes: 4, floor: 1, table: portable::$portable },
+                Level::Neon => Kernels { lanes: 16 / $bytes, floor: 4, depth: 512, table: neon::$neon },
+                _ => Kernels { lanes: 4, floor: 1, depth: 512, table: portable::$portable },
             }
         }
     };
