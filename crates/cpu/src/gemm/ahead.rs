@@ -19,6 +19,7 @@ impl Lines {
     pub const NONE: &Lines = &Lines { first: (&raw const THERE).cast(), step: 0, count: usize::MAX };
 }
 
+/// What is asked for when nothing is needed.
 static THERE: u8 = 0;
 
 // SAFETY: addresses, which nobody follows but the processor.

@@ -42,8 +42,8 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// Chunks of at most `depth` terms: 2^c whole blocks, or parts of one long block. Parts stay within the runs of terms that lie side by
-    /// side on the left, if these are long enough, so that the left operand is read in place.
+    /// Chunks of at most `depth` terms: 2^c whole blocks, or parts of one long block. Parts stay within the runs of
+    /// terms that lie side by side on the left, if these are long enough, so that the left operand is read in place.
     pub fn new(size: &Size, depth: usize) -> Self {
         let block = size.block;
         if block <= depth {

@@ -46,7 +46,8 @@ pub struct Call<T> {
     /// Distance between the rows of the result. Other tiles are dense.
     pub out_row: isize,
     /// Lines of the caches that are asked for meanwhile, one every four terms: all at once they would keep the operands
-    /// waiting, for a core waits for few lines at a time. They never end: see [`Lines::NONE`].
+    /// waiting, for a core waits for few lines at a time. Blocks of four and eight have no time to ask. The runs never
+    /// end: see [`Lines::NONE`].
     pub ahead: *const Lines,
 }
 
