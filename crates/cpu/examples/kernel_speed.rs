@@ -41,10 +41,12 @@ fn peak(par: &Par, level: Level) -> f64 {
             // SAFETY: all rooms lie inside `room`.
             unsafe {
                 let call = meshwork_cpu::gemm::kernel::Call {
+                    tiles: 1,
                     terms,
                     block: terms,
                     a: base,
                     a_step: rows as isize,
+                    a_tile: 0,
                     b: base.add(terms * rows),
                     b_term: width as isize,
                     counter: base,

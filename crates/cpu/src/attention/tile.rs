@@ -2,6 +2,7 @@
 
 use super::rows::Matrix;
 use crate::gemm::ahead::Lines;
+use crate::gemm::drive::height;
 use crate::gemm::kernel::{Access, Call, Kernels};
 use std::ptr;
 
@@ -83,12 +84,13 @@ impl<R: Copy> Product<R> {
             Left::Rows(Matrix { first, step }) => (first, Access::Rows, step, step),
             Left::Terms(Matrix { first, step }) => (first, Access::Panel, step, 1),
         };
-        // Tiles of about the same height: low ones take as long as higher ones.
-        let tiles = self.rows.div_ceil(kernels.rows());
+        let height = height(kernels, self.rows);
         for (j, column) in (0..self.columns).step_by(width).enumerate() {
             let vectors = if self.columns - column > lanes { 2 } else { 1 };
-            for i in 0..tiles {
-                let (row, end) = (i * self.rows / tiles, (i + 1) * self.rows / tiles);
+            let mut row = 0;
+            while row < self.rows {
+                let high = height.min(self.rows - row);
+                let tiles = (self.rows - row) / high;
                 // SAFETY: the caller's promise.
                 unsafe {
                     let (out, out_row, adds) = match target {
@@ -100,10 +102,12 @@ impl<R: Copy> Product<R> {
                     };
                     let before: *const R = out;
                     let call = Call {
+                        tiles,
                         terms: self.terms,
                         block: self.block,
                         a: left.offset(row as isize * row_step),
                         a_step: step,
+                        a_tile: high as isize * row_step,
                         b: self.right.first.add(j * self.right_panel),
                         b_term: self.right.step,
                         counter,
@@ -114,8 +118,9 @@ impl<R: Copy> Product<R> {
                         out_row: out_row as isize,
                         ahead: Lines::NONE,
                     };
-                    kernels.table[end - row - 1][vectors - 1][access as usize](&call);
+                    kernels.table[high - 1][vectors - 1][access as usize](&call);
                 }
+                row += tiles * high;
             }
         }
     }

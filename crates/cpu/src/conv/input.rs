@@ -8,7 +8,7 @@ use super::window::{Image, Window};
 use super::{gather_x86, input_x86, interleaved_x86};
 use crate::Context;
 use crate::gemm::block::{Bounds, Chunks, Product, compute};
-use crate::gemm::drive::{height, with_slots};
+use crate::gemm::drive::{height_of, with_slots};
 use crate::gemm::left::{Left, pack_left, packed_left};
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::real::same;
@@ -45,7 +45,8 @@ impl Plan {
         let kernels = S::Real::kernels(level);
         let (taps, positions) = (window.taps(), window.positions());
         let rows = window.channels * taps;
-        let height = height(&kernels, rows);
+        let size = Size { rows, columns: window.samples * positions, terms: window.outputs, block, run: 1 };
+        let height = height_of(&kernels, &size);
         // Tasks begin at whole tiles and whole channels.
         let step = (1..=height).find(|c| (c * taps).is_multiple_of(height)).expect("height itself");
         // Enough columns to waste little on the last tile, then as many channels as the room takes.
@@ -58,7 +59,6 @@ impl Plan {
         while tasks(channels) < 2 * threads && channels > step {
             channels = (channels / 2 / step).max(1) * step;
         }
-        let size = Size { rows, columns: window.samples * positions, terms: window.outputs, block, run: 1 };
         let bounds = Bounds {
             rows: channels * taps,
             columns: samples * positions,

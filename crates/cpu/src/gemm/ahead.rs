@@ -26,7 +26,7 @@ static THERE: u8 = 0;
 unsafe impl Sync for Lines {}
 
 /// Runs of lines that a kernel asks for, at most.
-const RUNS: usize = 16;
+const RUNS: usize = 64;
 
 /// The lines of one call: runs, behind which is one of none.
 pub struct Ahead {

@@ -3,7 +3,8 @@
 use super::ahead::Ahead;
 use super::kernel::{COUNTER, Call, Kernels};
 use super::left::{Chunk, Left, readable};
-use super::pack::{SLACK, pack};
+use super::offsets::evenly;
+use super::pack::{SLACK, pack, pack_columns};
 use super::pairs::{Factor, Operand, Pairs};
 use super::real::{Element, Real, same};
 use super::scratch::{Arena, room};
@@ -143,15 +144,6 @@ pub struct Product<'a, L: Element, O: Element<Real = L::Real>> {
     pub place: &'a Place,
 }
 
-/// Whether the offsets are `step` apart.
-pub fn evenly(offsets: &[isize]) -> Option<isize> {
-    let step = match offsets {
-        [first, second, ..] => second - first,
-        _ => 1,
-    };
-    offsets.windows(2).all(|w| w[1] - w[0] == step).then_some(step)
-}
-
 /// A slice over room in scratch memory.
 ///
 /// # Safety
@@ -205,14 +197,14 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             offsets(&mut arena, depth),
         )
     };
-    if let Left::Elements(_, side) = product.left {
-        side.lines.fill(rows.start, left_lines);
-    }
-    product.right_side.lines.fill(columns.start, right_lines);
-    product.place.rows.fill(rows.start, out_rows);
-    product.place.columns.fill(columns.start, out_columns);
-    let (out_row, out_column) = (evenly(out_rows), evenly(out_columns));
-    let store = Store { out: product.out, rows: out_rows, columns: out_columns };
+    let left_line = match product.left {
+        Left::Elements(_, side) => side.lines.fill(rows.start, left_lines),
+        Left::Panels(_) => None,
+    };
+    let right_line = product.right_side.lines.fill(columns.start, right_lines);
+    let out_row = product.place.rows.fill(rows.start, out_rows);
+    let out_column = product.place.columns.fill(columns.start, out_columns);
+    let store = Store { out: product.out, rows: out_rows, columns: out_columns, row: out_row, column: out_column };
 
     let matrix = padded_rows * padded_columns;
     let far = matrix >= FAR;
@@ -228,7 +220,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         let length = chunks.at(start, terms.len());
         let first = terms.start + start;
         let (left_terms, right_terms) = (&mut left_terms[..length], &mut right_terms[..length]);
-        product.right_side.terms.fill(first, right_terms);
+        let right_term_step = product.right_side.terms.fill(first, right_terms);
         let data = right(first..first + length);
         if let Some(pairs) = &mut pairs
             && !chunks.parts()
@@ -239,6 +231,9 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             // SAFETY: rooms of this call, operands of the caller.
             unsafe {
                 match pairs {
+                    None if right_line == Some(1) && lines.len() == width => {
+                        pack_columns(level, data.offset(lines[0]), right_terms, width, right_room);
+                    }
                     None => pack(level, data, lines, right_terms, width, right_room),
                     Some(pairs) => {
                         let operand = Operand { factor: Factor::Right, data: data.cast(), lines, terms: right_terms };
@@ -247,7 +242,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 }
             }
         };
-        let beside = match (evenly(right_lines), evenly(right_terms)) {
+        let beside = match (right_line, right_term_step) {
             (Some(1), Some(step))
                 if same::<R, R::Real>() && row_count <= FEW && length <= SHALLOW && readable(step) =>
             {
@@ -275,8 +270,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 Chunk::packed(level, height, data, (height * product.size.terms) as isize)
             }
             Left::Elements(data, side) => {
-                side.terms.fill(first, left_terms);
-                Chunk::elements(level, height, data, left_lines, left_terms, column_count, in_pairs)
+                let steps = [left_line, side.terms.fill(first, left_terms)];
+                Chunk::elements(level, height, data, [left_lines, left_terms], steps, column_count, in_pairs)
             }
         };
 
@@ -323,18 +318,20 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 let direct = same::<O, O::Real>()
                     && across == wide
                     && out_row.is_some()
-                    && (out_column == Some(1) || evenly(&out_columns[column..column + wide]) == Some(1));
+                    && out_column.or_else(|| evenly(&out_columns[column..column + wide])) == Some(1);
                 // SAFETY: the place of a row's tile in a partial matrix.
                 let tile = |slot: usize, row: usize| unsafe {
-                    matrices.add(slot * matrix + column * padded_rows + row * width)
+                    matrices.add(slot * matrix + column * padded_rows + row * across)
                 };
                 // SAFETY: panels and rooms as set up above.
                 let mut call = unsafe {
                     Call {
+                        tiles: 1,
                         terms: numbers(length),
                         block: numbers(chunks.block),
                         a: panels.data,
                         a_step: panels.step,
+                        a_tile: panels.panel,
                         b: right_panels.add(column * right_column),
                         b_term: right_term,
                         counter,
@@ -348,7 +345,10 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 };
                 let mut row = block.start;
                 while row < block.end {
-                    let high = height.min(row_count - row);
+                    let high = height.min(block.end - row);
+                    // Results that kernels store themselves are one call together, but for lower tiles.
+                    call.tiles = if target.is_some() || direct { (block.end - row) / high } else { 1 };
+                    let together = call.tiles * high;
                     if !begins {
                         call.start = tile(carry, row);
                     }
@@ -372,11 +372,20 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     ahead.clear();
                     if far {
                         // The kernel needs these last: they come while it computes.
-                        merge[..call.merges].iter().for_each(|&tile| ahead.tile(tile, high, across, across as isize));
-                        ahead.tile(call.out, high, across, call.out_row);
+                        merge[..call.merges]
+                            .iter()
+                            .for_each(|&tile| ahead.tile(tile, together, across, across as isize));
+                        ahead.tile(call.out, together, across, call.out_row);
                     }
                     if share > 0 {
-                        ahead.some(&mut source, share);
+                        ahead.some(&mut source, call.tiles * share);
+                    }
+                    if in_turn
+                        && let (Some(1), Some(step), Some(next)) =
+                            (right_line, right_term_step, right_lines.get(column + width))
+                    {
+                        let first = data.wrapping_offset(next + right_terms[0]);
+                        ahead.tile(first, length, width.min(column_count - column - width), step);
                     }
                     // SAFETY: as above.
                     unsafe {
@@ -385,8 +394,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                             store.tile(level, spare, across, row..row + high, column..column + wide);
                         }
                     }
-                    call.a = call.a.wrapping_offset(panels.panel);
-                    row += height;
+                    call.a = call.a.wrapping_offset(call.tiles as isize * panels.panel);
+                    row += together;
                 }
             }
         }
@@ -399,6 +408,9 @@ struct Store<'a, O> {
     out: *mut O,
     rows: &'a [isize],
     columns: &'a [isize],
+    /// How far apart rows and columns are, if evenly.
+    row: Option<isize>,
+    column: Option<isize>,
 }
 
 impl<O: Element> Store<'_, O> {
@@ -415,7 +427,7 @@ impl<O: Element> Store<'_, O> {
         columns: Range<usize>,
     ) {
         let (rows, columns) = (&self.rows[rows], &self.columns[columns]);
-        if evenly(columns) == Some(1) && columns.len() > 1 {
+        if self.column.or_else(|| evenly(columns)) == Some(1) && columns.len() > 1 {
             return store_rows(
                 level,
                 &Rows { tile, across, out: self.out, rows, first: columns[0], width: columns.len() },
@@ -423,14 +435,11 @@ impl<O: Element> Store<'_, O> {
         }
         // SAFETY: the caller's promise.
         unsafe {
-            if evenly(rows) == Some(1) && rows.len() > 1 {
-                for (j, &column) in columns.iter().enumerate() {
-                    let out = self.out.offset(rows[0] + column);
-                    for i in 0..rows.len() {
-                        *out.add(i) = O::narrow(*tile.add(i * across + j));
-                    }
-                }
-                return;
+            if self.row.or_else(|| evenly(rows)) == Some(1) && rows.len() > 1 {
+                return store_columns(
+                    level,
+                    &Columns { tile, across, out: self.out.offset(rows[0]), columns, height: rows.len() },
+                );
             }
             for (i, &row) in rows.iter().enumerate() {
                 let out = self.out.offset(row);
@@ -476,6 +485,46 @@ fn store_rows_as<O: Element, const LANES: usize>(part: &Rows<'_, O>) {
             unsafe {
                 let numbers: [O::Real; LANES] = *part.tile.add(i * part.across + j).cast();
                 let out: *mut [O; LANES] = part.out.offset(row + part.first + j as isize).cast();
+                *out = numbers.map(O::narrow);
+            }
+        }
+    }
+}
+
+/// A part of a tile whose rows lie side by side in the result.
+struct Columns<'a, O: Element> {
+    tile: *const O::Real,
+    across: usize,
+    /// The first row.
+    out: *mut O,
+    columns: &'a [isize],
+    height: usize,
+}
+
+multiversion! {
+    /// Stores a part of a tile, transposed.
+    fn store_columns<O: Element>(part: &Columns<'_, O>) = store_columns_of;
+}
+
+#[inline(always)]
+fn store_columns_of<O: Element>(part: &Columns<'_, O>) {
+    match part.height {
+        4 => store_columns_as::<O, 4>(part),
+        6 => store_columns_as::<O, 6>(part),
+        8 => store_columns_as::<O, 8>(part),
+        12 => store_columns_as::<O, 12>(part),
+        _ => store_columns_as::<O, 1>(part),
+    }
+}
+
+#[inline(always)]
+fn store_columns_as<O: Element, const ROWS: usize>(part: &Columns<'_, O>) {
+    for (j, &column) in part.columns.iter().enumerate() {
+        for i in (0..part.height).step_by(ROWS) {
+            // SAFETY: as above.
+            unsafe {
+                let numbers: [O::Real; ROWS] = std::array::from_fn(|row| *part.tile.add((i + row) * part.across + j));
+                let out: *mut [O; ROWS] = part.out.offset(column).add(i).cast();
                 *out = numbers.map(O::narrow);
             }
         }

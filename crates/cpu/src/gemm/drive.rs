@@ -24,8 +24,6 @@ const WIDEST: usize = 2048;
 const LARGE: usize = 512;
 /// Terms that a task must at least have for the terms to be cut.
 const TERMS: usize = 1024;
-/// Terms of a short block, at most.
-const SHORT: usize = 32;
 
 /// Where the right operands of a batch come from: memory, or scratch memory that they are first put in.
 pub trait Source<R>: Sync {
@@ -206,9 +204,9 @@ pub fn height<T>(kernels: &Kernels<T>, rows: usize) -> usize {
 
 /// As [`height`], but for the blocks of a product: the sums of short blocks leave the registers often, which lower
 /// tiles hide better.
-fn height_of<T>(kernels: &Kernels<T>, size: &Size) -> usize {
+pub fn height_of<T>(kernels: &Kernels<T>, size: &Size) -> usize {
     let most = kernels.rows();
-    if size.rows > most && size.block <= SHORT && size.block < size.terms {
+    if size.rows > most && size.block <= kernels.short && size.block < size.terms {
         return most - most / 3;
     }
     height(kernels, size.rows)

@@ -1,7 +1,6 @@
 //! The left side of a chunk of terms: panels of a block of rows at a time, read in place, widened or packed.
 
 use super::ahead::{LINE, Source};
-use super::block::evenly;
 use super::kernel::Access;
 use super::pack::{SLACK, pack};
 use super::pairs::{self, Span};
@@ -97,6 +96,8 @@ pub struct Chunk<'a, S: Element> {
     data: *const S,
     rows: &'a [isize],
     terms: &'a [isize],
+    /// How far apart rows and terms are, if evenly.
+    steps: [Option<isize>; 2],
     how: How<S>,
 }
 
@@ -104,16 +105,25 @@ impl<'a, S: Element> Chunk<'a, S> {
     /// Panels that are packed: `data` is the first one's first term, `panel` their distance.
     pub fn packed(level: Level, height: usize, data: *const S::Real, panel: isize) -> Self {
         let panels = Panels { data, panel, step: height as isize, access: Access::Panel, span: Span::NONE };
-        Chunk { level, height, data: std::ptr::null(), rows: &[], terms: &[], how: How::There(panels) }
+        Chunk {
+            level,
+            height,
+            data: std::ptr::null(),
+            rows: &[],
+            terms: &[],
+            steps: [None; 2],
+            how: How::There(panels),
+        }
     }
 
-    /// Elements in memory, each at one of `rows` and one of `terms` from `data`, for so many columns; in pairs or not.
+    /// Elements in memory, each at one of the rows and one of the terms from `data`, which are so far apart, if evenly;
+    /// for so many columns; in pairs or not.
     pub fn elements(
         level: Level,
         height: usize,
         data: *const S,
-        rows: &'a [isize],
-        terms: &'a [isize],
+        [rows, terms]: [&'a [isize]; 2],
+        steps: [Option<isize>; 2],
         columns: usize,
         pairs: bool,
     ) -> Self {
@@ -121,7 +131,7 @@ impl<'a, S: Element> Chunk<'a, S> {
         let there = |panel: isize, step: isize, access: Access| {
             How::There(Panels { data: first, panel, step, access, span: Span::NONE })
         };
-        let how = match (evenly(rows), evenly(terms)) {
+        let how = match (steps[0], steps[1]) {
             (_, Some(1)) if pairs && columns < AGAIN => How::PairRows,
             _ if pairs => How::Pairs,
             (Some(row), Some(1)) if same::<S, S::Real>() && columns < AGAIN => {
@@ -137,7 +147,7 @@ impl<'a, S: Element> Chunk<'a, S> {
             }
             _ => How::Packed,
         };
-        Chunk { level, height, data, rows, terms, how }
+        Chunk { level, height, data, rows, terms, steps, how }
     }
 
     /// The panels of a block of rows, which begins at one of them. They may be in `room`.
@@ -178,7 +188,7 @@ impl<'a, S: Element> Chunk<'a, S> {
     /// What [`Chunk::panels`] or the kernels will read of a block of rows.
     pub fn source(&self, block: &Range<usize>) -> Source<'a> {
         let Some(rows) = self.rows.get(block.clone()).filter(|rows| !rows.is_empty()) else { return Source::none() };
-        match (evenly(rows), evenly(self.terms)) {
+        match (self.steps[0], self.steps[1]) {
             (Some(1), _) => Source::new(self.data.wrapping_offset(rows[0]), self.terms, rows.len()),
             (_, Some(1)) => Source::new(self.data.wrapping_offset(self.terms[0]), rows, self.terms.len()),
             _ => Source::none(),

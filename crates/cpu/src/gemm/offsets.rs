@@ -104,8 +104,17 @@ impl Offsets {
         }
     }
 
-    /// Writes the offsets of `start..start + out.len()`.
-    pub fn fill(&self, start: usize, out: &mut [isize]) {
+    /// Writes the offsets of `start..start + out.len()` and says how far apart they are, if evenly.
+    pub fn fill(&self, start: usize, out: &mut [isize]) -> Option<isize> {
+        if let [Axis::Step { stride, .. }] = *self.axes {
+            out.iter_mut().enumerate().for_each(|(i, o)| *o = (start + i) as isize * stride);
+            return if out.len() > 1 { Some(stride) } else { Some(1) };
+        }
+        self.fill_by_digits(start, out);
+        evenly(out)
+    }
+
+    fn fill_by_digits(&self, start: usize, out: &mut [isize]) {
         let Some((inner, outer)) = self.axes.split_last() else {
             return out.fill(0);
         };
@@ -133,6 +142,15 @@ impl Offsets {
             }
         }
     }
+}
+
+/// How far apart the offsets are, if evenly; a single one and its neighbours would be one apart.
+pub fn evenly(offsets: &[isize]) -> Option<isize> {
+    let step = match offsets {
+        [first, second, ..] => second - first,
+        _ => 1,
+    };
+    offsets.windows(2).all(|w| w[1] - w[0] == step).then_some(step)
 }
 
 #[cfg(test)]

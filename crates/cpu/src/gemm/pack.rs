@@ -49,6 +49,22 @@ pub unsafe fn pack<S: Element>(
     }
 }
 
+/// Packs one panel whose rows lie side by side; the first one is at `data`.
+///
+/// # Safety
+/// As for [`pack`].
+pub unsafe fn pack_columns<S: Element>(level: Level, data: *const S, terms: &[isize], width: usize, out: *mut S::Real) {
+    #[cfg(target_arch = "x86_64")]
+    if level >= Level::Avx2 && same::<S, f32>() && width.is_multiple_of(8) {
+        // SAFETY: the caller's promise; the types are the same.
+        return unsafe { super::pack_x86::copy(data.cast(), terms, width, out.cast()) };
+    }
+    let mut rows = [0; SLACK * 2];
+    rows.iter_mut().enumerate().for_each(|(i, row)| *row = i as isize);
+    // SAFETY: the caller's promise; no panel is wider.
+    unsafe { pack(level, data, &rows[..width], terms, width, out) };
+}
+
 /// One term of a panel, element by element.
 ///
 /// # Safety

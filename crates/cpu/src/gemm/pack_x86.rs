@@ -291,6 +291,24 @@ unsafe fn by_rows<S: Source>(
     }
 }
 
+/// Copies a panel of rows that lie side by side; `width` is a multiple of eight.
+///
+/// # Safety
+/// As for [`super::pack::pack_columns`].
+#[target_feature(enable = "avx2,fma,f16c")]
+pub unsafe fn copy(data: *const f32, terms: &[isize], width: usize, mut out: *mut f32) {
+    for &term in terms {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let from = data.offset(term);
+            for i in (0..width).step_by(8) {
+                _mm256_storeu_ps(out.add(i), _mm256_loadu_ps(from.add(i)));
+            }
+            out = out.add(width);
+        }
+    }
+}
+
 /// Copies pairs of neighbouring panels of four rows, two terms at a time; their rows lie side by side.
 ///
 /// # Safety

@@ -19,8 +19,10 @@ use crate::simd::Level;
 /// Levels that the counter of one call can have: a call sums fewer than 2^16 blocks.
 pub const COUNTER: usize = 16;
 
-/// What one call of a microkernel computes.
+/// What one call of a microkernel computes: tiles below each other.
 pub struct Call<T> {
+    /// How many tiles.
+    pub tiles: usize,
     /// Terms.
     pub terms: usize,
     /// Terms of a block.
@@ -29,21 +31,24 @@ pub struct Call<T> {
     pub a: *const T,
     /// Distance between the terms of a panel, or between rows.
     pub a_step: isize,
+    /// Distance between the panels, or rows, of neighbouring tiles.
+    pub a_tile: isize,
     /// The panel of the right side.
     pub b: *const T,
     /// Distance between the terms of the right side.
     pub b_term: isize,
     /// Room for [`COUNTER`] tiles.
     pub counter: *mut T,
-    /// The tile that the first chain continues, or null: it begins at +0.
+    /// The first of the tiles that first chains continue, or null: they begin at +0. The next one is right behind it.
     pub start: *const T,
-    /// Tiles that are added to the left of the result, in this order.
+    /// The first ones of tiles that are added to the left of the result, in this order; the next ones are right behind
+    /// them.
     pub merge: *const *const T,
-    /// Number of tiles in `merge`.
+    /// Number of tiles in `merge`, for each result.
     pub merges: usize,
-    /// Where the result goes.
+    /// Where the results go.
     pub out: *mut T,
-    /// Distance between the rows of the result. Other tiles are dense.
+    /// Distance between the rows of the results. Other tiles are dense.
     pub out_row: isize,
     /// Lines of the caches that are asked for meanwhile, one every four terms: all at once they would keep the operands
     /// waiting, for a core waits for few lines at a time. Blocks of four and eight have no time to ask. The runs never
@@ -51,7 +56,7 @@ pub struct Call<T> {
     pub ahead: *const Lines,
 }
 
-/// Computes a tile.
+/// Computes tiles.
 ///
 /// # Safety
 /// The processor must have the kernel's instructions, and all that the call names must be there.
@@ -76,6 +81,9 @@ pub struct Kernels<T: 'static> {
     pub lanes: usize,
     /// Rows below which a tile takes as long as one with so many.
     pub floor: usize,
+    /// Terms of a block up to which lower tiles are faster: a block ends with stores of all sums. Zen 3 hides eight
+    /// vectors of them and waits 20 cycles for twelve.
+    pub short: usize,
     /// Terms that are summed before sums leave the tiles, at most. More of them store sums less often, fewer leave
     /// panels of the right side in the first-level cache.
     pub depth: usize,
@@ -108,124 +116,134 @@ macro_rules! microkernel {
             // SAFETY: the caller promises what the call names and the instructions.
             unsafe {
                 let zero: $vector = $zero;
-                let mut acc = [[zero; VECTORS]; ROWS];
-                if !call.start.is_null() {
-                    for (i, row) in acc.iter_mut().enumerate() {
-                        for (j, x) in row.iter_mut().enumerate() {
-                            *x = $load(call.start.add((i * VECTORS + j) * $lanes));
-                        }
-                    }
-                }
                 let tile = ROWS * VECTORS * $lanes;
-                let (mut a, mut b) = (call.a, call.b);
                 let (mut ahead, mut line, mut lines) = (call.ahead, (*call.ahead).first, (*call.ahead).count);
                 let (a_step, b_term) = (call.a_step, call.b_term);
                 let (a_row, a_term) = if PANEL { (1, a_step) } else { (a_step, 1) };
-                // Macros, because closures might not be inlined.
-                macro_rules! term {
-                    ($k:literal) => {
-                        let mut right = [zero; VECTORS];
-                        for (j, x) in right.iter_mut().enumerate() {
-                            *x = $load(b.offset($k * b_term).add(j * $lanes));
-                        }
-                        for (i, row) in acc.iter_mut().enumerate() {
-                            let x = $splat(a.offset($k * a_term + i as isize * a_row));
-                            for (j, sum) in row.iter_mut().enumerate() {
-                                *sum = fma(x, right[j], *sum);
-                            }
-                        }
-                    };
-                }
-                macro_rules! add {
-                    ($tile:expr) => {
-                        let tile: *const $number = $tile;
+                for number in 0..call.tiles {
+                    let mut acc = [[zero; VECTORS]; ROWS];
+                    if !call.start.is_null() {
                         for (i, row) in acc.iter_mut().enumerate() {
                             for (j, x) in row.iter_mut().enumerate() {
-                                *x = $add($load(tile.add((i * VECTORS + j) * $lanes)), *x);
+                                *x = $load(call.start.add(number * tile + (i * VECTORS + j) * $lanes));
                             }
                         }
-                    };
-                }
-                macro_rules! four {
-                    () => {
-                        term!(0);
-                        term!(1);
-                        term!(2);
-                        term!(3);
-                        (a, b) = (a.offset(4 * a_term), b.offset(4 * b_term));
-                    };
-                }
-                // Asks for a line. Without a branch, across which compilers move sums.
-                macro_rules! ask {
-                    () => {
-                        $crate::stream::prefetch(line);
-                        lines -= 1;
-                        let end = lines == 0;
-                        line = line.wrapping_offset((*ahead).step);
-                        ahead = ahead.add(end as usize);
-                        line = std::hint::select_unpredictable(end, (*ahead).first, line);
-                        lines = std::hint::select_unpredictable(end, (*ahead).count, lines);
-                    };
-                }
-                let (mut left, mut blocks) = (call.terms, 0usize);
-                // Hands a finished block over to the counter.
-                macro_rules! finish {
-                    () => {
-                        left -= call.block;
-                        let (mut slot, mut carry) = (call.counter, blocks);
-                        while carry & 1 == 1 {
-                            add!(slot);
-                            slot = slot.add(tile);
-                            carry >>= 1;
-                        }
-                        for (i, row) in acc.iter_mut().enumerate() {
-                            for (j, x) in row.iter_mut().enumerate() {
-                                $store(slot.add((i * VECTORS + j) * $lanes), *x);
-                                *x = zero;
+                    }
+                    let (mut a, mut b) = (call.a.offset(number as isize * call.a_tile), call.b);
+                    // Macros, because closures might not be inlined.
+                    macro_rules! term {
+                        ($k:literal) => {
+                            let mut right = [zero; VECTORS];
+                            for (j, x) in right.iter_mut().enumerate() {
+                                *x = $load(b.offset($k * b_term).add(j * $lanes));
                             }
+                            for (i, row) in acc.iter_mut().enumerate() {
+                                let x = $splat(a.offset($k * a_term + i as isize * a_row));
+                                for (j, sum) in row.iter_mut().enumerate() {
+                                    *sum = fma(x, right[j], *sum);
+                                }
+                            }
+                        };
+                    }
+                    macro_rules! add {
+                        ($tile:expr) => {
+                            let tile: *const $number = $tile;
+                            for (i, row) in acc.iter_mut().enumerate() {
+                                for (j, x) in row.iter_mut().enumerate() {
+                                    *x = $add($load(tile.add((i * VECTORS + j) * $lanes)), *x);
+                                }
+                            }
+                        };
+                    }
+                    macro_rules! four {
+                        () => {
+                            term!(0);
+                            term!(1);
+                            term!(2);
+                            term!(3);
+                            (a, b) = (a.offset(4 * a_term), b.offset(4 * b_term));
+                        };
+                    }
+                    // Asks for a line. Without a branch, across which compilers move sums.
+                    macro_rules! ask {
+                        () => {
+                            $crate::stream::prefetch(line);
+                            lines -= 1;
+                            let end = lines == 0;
+                            line = line.wrapping_offset((*ahead).step);
+                            ahead = ahead.add(end as usize);
+                            line = std::hint::select_unpredictable(end, (*ahead).first, line);
+                            lines = std::hint::select_unpredictable(end, (*ahead).count, lines);
+                        };
+                    }
+                    let (mut left, mut blocks) = (call.terms, 0usize);
+                    // Hands a finished block over to the counter.
+                    macro_rules! finish {
+                        () => {
+                            left -= call.block;
+                            let (mut slot, mut carry) = (call.counter, blocks);
+                            while carry & 1 == 1 {
+                                add!(slot);
+                                slot = slot.add(tile);
+                                carry >>= 1;
+                            }
+                            for (i, row) in acc.iter_mut().enumerate() {
+                                for (j, x) in row.iter_mut().enumerate() {
+                                    $store(slot.add((i * VECTORS + j) * $lanes), *x);
+                                    *x = zero;
+                                }
+                            }
+                            blocks += 1;
+                        };
+                    }
+                    if call.block <= 8 {
+                        // No time to ask for lines: those of the next results at least.
+                        let next = call.out.wrapping_offset(((number + 1) * ROWS) as isize * call.out_row);
+                        for i in 0..ROWS {
+                            $crate::stream::prefetch(next.wrapping_offset(i as isize * call.out_row).cast());
                         }
-                        blocks += 1;
-                    };
-                }
-                // Blocks of four and eight without an inner loop: its instructions would cost as much as a term.
-                if call.block == 4 {
-                    while left > 4 {
-                        four!();
+                    }
+                    // Blocks of four and eight without an inner loop: its instructions would cost as much as a term.
+                    if call.block == 4 {
+                        while left > 4 {
+                            four!();
+                            finish!();
+                        }
+                    }
+                    if call.block == 8 {
+                        while left > 8 {
+                            four!();
+                            four!();
+                            finish!();
+                        }
+                    }
+                    loop {
+                        let length = left.min(call.block);
+                        for _ in 0..length / 4 {
+                            four!();
+                            ask!();
+                        }
+                        for _ in 0..length % 4 {
+                            term!(0);
+                            (a, b) = (a.offset(a_term), b.offset(b_term));
+                        }
+                        if left <= call.block {
+                            break;
+                        }
                         finish!();
                     }
-                }
-                if call.block == 8 {
-                    while left > 8 {
-                        four!();
-                        four!();
-                        finish!();
+                    while blocks != 0 {
+                        add!(call.counter.add(blocks.trailing_zeros() as usize * tile));
+                        blocks &= blocks - 1;
                     }
-                }
-                loop {
-                    let length = left.min(call.block);
-                    for _ in 0..length / 4 {
-                        four!();
-                        ask!();
+                    for m in 0..call.merges {
+                        add!((*call.merge.add(m)).add(number * tile));
                     }
-                    for _ in 0..length % 4 {
-                        term!(0);
-                        (a, b) = (a.offset(a_term), b.offset(b_term));
-                    }
-                    if left <= call.block {
-                        break;
-                    }
-                    finish!();
-                }
-                while blocks != 0 {
-                    add!(call.counter.add(blocks.trailing_zeros() as usize * tile));
-                    blocks &= blocks - 1;
-                }
-                for m in 0..call.merges {
-                    add!(*call.merge.add(m));
-                }
-                for (i, row) in acc.iter().enumerate() {
-                    for (j, x) in row.iter().enumerate() {
-                        $store(call.out.offset(i as isize * call.out_row).add(j * $lanes), *x);
+                    let out = call.out.offset((number * ROWS) as isize * call.out_row);
+                    for (i, row) in acc.iter().enumerate() {
+                        for (j, x) in row.iter().enumerate() {
+                            $store(out.offset(i as isize * call.out_row).add(j * $lanes), *x);
+                        }
                     }
                 }
             }
@@ -246,13 +264,13 @@ macro_rules! choose {
             match level {
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512 | Level::Avx512Bf16 => {
-                    Kernels { lanes: 64 / $bytes, floor: 4, depth: 512, table: x86::$avx512 }
+                    Kernels { lanes: 64 / $bytes, floor: 4, short: 32, depth: 512, table: x86::$avx512 }
                 }
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx2 => Kernels { lanes: 32 / $bytes, floor: 4, depth: 1024, table: x86::$avx2 },
+                Level::Avx2 => Kernels { lanes: 32 / $bytes, floor: 4, short: 256, depth: 1024, table: x86::$avx2 },
                 #[cfg(target_arch = "aarch64")]
-                Level::Neon => Kernels { lanes: 16 / $bytes, floor: 4, depth: 512, table: neon::$neon },
-                _ => Kernels { lanes: 4, floor: 1, depth: 512, table: portable::$portable },
+                Level::Neon => Kernels { lanes: 16 / $bytes, floor: 4, short: 32, depth: 512, table: neon::$neon },
+                _ => Kernels { lanes: 4, floor: 1, short: 32, depth: 512, table: portable::$portable },
             }
         }
     };
