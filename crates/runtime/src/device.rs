@@ -50,7 +50,7 @@ struct Inner {
 }
 
 /// Most hand-overs that wait for a device. Who hands over more waits.
-const MAX_WAITING: usize = 4;
+const MAX_WAITING: usize = 8;
 
 /// Most threads that a device accepts.
 pub(crate) const MAX_THREADS: usize = 1024;
@@ -311,7 +311,7 @@ impl Device {
     }
 
     pub(crate) fn wait_for_room(&self) {
-        let [full, enough, ..] = *self.inner.recent.lock().unwrap_or_else(|e| e.into_inner());
+        let [full, _, _, _, enough, ..] = *self.inner.recent.lock().unwrap_or_else(|e| e.into_inner());
         let _wait = trace::wait(|| format!("room in the queues of {self}"));
         self.inner.compute.wait_for_room(full, enough);
         if let Some(copies) = self.inner.copies.get() {
