@@ -49,8 +49,10 @@ struct Inner {
     fences: Mutex<Vec<Event>>,
 }
 
-/// Most hand-overs that wait for a device. Who hands over more waits.
+/// Most hand-overs that wait for a device. Who hands over more waits until [`LEFT`] are left: a thread that wakes takes a
+/// core from the kernels, so it shall wake seldom.
 const MAX_WAITING: usize = 8;
+const LEFT: usize = 3;
 
 /// Most threads that a device accepts.
 pub(crate) const MAX_THREADS: usize = 1024;
@@ -311,7 +313,8 @@ impl Device {
     }
 
     pub(crate) fn wait_for_room(&self) {
-        let [full, _, _, _, enough, ..] = *self.inner.recent.lock().unwrap_or_else(|e| e.into_inner());
+        let recent = *self.inner.recent.lock().unwrap_or_else(|e| e.into_inner());
+        let (full, enough) = (recent[0], recent[MAX_WAITING - LEFT - 1]);
         let _wait = trace::wait(|| format!("room in the queues of {self}"));
         self.inner.compute.wait_for_room(full, enough);
         if let Some(copies) = self.inner.copies.get() {

@@ -84,6 +84,7 @@ impl<R: Copy> Product<R> {
             Left::Rows(Matrix { first, step }) => (first, Access::Rows, step, step),
             Left::Terms(Matrix { first, step }) => (first, Access::Panel, step, 1),
         };
+        // A sum is mostly one block, so high tiles are as good as low ones.
         let height = height(kernels, self.rows);
         for (j, column) in (0..self.columns).step_by(width).enumerate() {
             let vectors = if self.columns - column > lanes { 2 } else { 1 };

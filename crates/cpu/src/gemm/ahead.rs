@@ -62,11 +62,12 @@ impl Ahead {
         }
     }
 
-    /// Adds the lines of a tile: first those that rows begin with, for sums of few terms end before all are asked for.
+    /// Adds the lines of rows of `across` elements, `step` elements apart: first those that rows begin with, for sums of few
+    /// terms end before all are asked for.
     #[inline]
-    pub fn tile<T>(&mut self, tile: *const T, rows: usize, across: usize, step: isize) {
+    pub fn rows<T>(&mut self, first: *const T, rows: usize, across: usize, step: isize) {
         for column in (0..across * size_of::<T>()).step_by(LINE) {
-            self.add(tile.cast::<u8>().wrapping_add(column), step * size_of::<T>() as isize, rows);
+            self.add(first.cast::<u8>().wrapping_add(column), step * size_of::<T>() as isize, rows);
         }
     }
 

@@ -1,7 +1,7 @@
 //! One range of rows, columns and terms of a product, on one thread.
 
-use super::ahead::Ahead;
-use super::kernel::{COUNTER, Call, Kernels};
+use super::ahead::{Ahead, LINE};
+use super::kernel::{ASKING, COUNTER, Call, Kernels, SILENT};
 use super::left::{Chunk, Left, readable};
 use super::offsets::evenly;
 use super::pack::{SLACK, pack, pack_columns};
@@ -304,9 +304,10 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 pairs.meet(Factor::Left, panels.span);
             }
             // The rows of the next block come while this one is computed.
-            let calls = block.len().div_ceil(height) * column_count.div_ceil(width);
+            let tiles = block.len().div_ceil(height);
             let mut source = left.source(&(block.end..(block.end + step).min(row_count)));
-            let share = source.lines().div_ceil(calls);
+            let share = source.lines().div_ceil(tiles * column_count.div_ceil(width));
+            let next_share = length.div_ceil(tiles);
             for column in (0..column_count).step_by(width) {
                 let wide = width.min(column_count - column);
                 if in_turn {
@@ -343,12 +344,17 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         ahead: ahead.runs(),
                     }
                 };
+                // The next panel of the right side that will be packed.
+                let next = match (right_line, right_term_step, right_lines.get(column + width)) {
+                    (Some(1), Some(step), Some(line)) if in_turn => {
+                        let wide = width.min(column_count - column - width);
+                        Some((data.wrapping_offset(line + right_terms[0]), wide, step))
+                    }
+                    _ => None,
+                };
                 let mut row = block.start;
                 while row < block.end {
                     let high = height.min(block.end - row);
-                    // Results that kernels store themselves are one call together, but for lower tiles.
-                    call.tiles = if target.is_some() || direct { (block.end - row) / high } else { 1 };
-                    let together = call.tiles * high;
                     if !begins {
                         call.start = tile(carry, row);
                     }
@@ -369,23 +375,30 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         },
                         None => {}
                     }
+                    // Results that kernels store themselves are one call together, as long as their lines can be asked for
+                    // while the first one is computed.
+                    let mut most = if target.is_some() || direct { usize::MAX } else { 1 };
+                    if far && numbers(chunks.block) > SILENT {
+                        let lines = high * (across * size_of::<L::Real>()).div_ceil(LINE) * (call.merges + 1);
+                        most = most.min(length / ASKING / lines);
+                    }
+                    call.tiles = most.clamp(1, (block.end - row) / high);
+                    let together = call.tiles * high;
                     ahead.clear();
                     if far {
                         // The kernel needs these last: they come while it computes.
                         merge[..call.merges]
                             .iter()
-                            .for_each(|&tile| ahead.tile(tile, together, across, across as isize));
-                        ahead.tile(call.out, together, across, call.out_row);
+                            .for_each(|&tile| ahead.rows(tile, together, across, across as isize));
+                        ahead.rows(call.out, together, across, call.out_row);
                     }
                     if share > 0 {
                         ahead.some(&mut source, call.tiles * share);
                     }
-                    if in_turn
-                        && let (Some(1), Some(step), Some(next)) =
-                            (right_line, right_term_step, right_lines.get(column + width))
-                    {
-                        let first = data.wrapping_offset(next + right_terms[0]);
-                        ahead.tile(first, length, width.min(column_count - column - width), step);
+                    if let Some((first, wide, step)) = next {
+                        let from = (row - block.start) / height * next_share;
+                        let count = (call.tiles * next_share).min(length.saturating_sub(from));
+                        ahead.rows(first.wrapping_offset(from as isize * step), count, wide, step);
                     }
                     // SAFETY: as above.
                     unsafe {
@@ -438,7 +451,7 @@ impl<O: Element> Store<'_, O> {
             if self.row.or_else(|| evenly(rows)) == Some(1) && rows.len() > 1 {
                 return store_columns(
                     level,
-                    &Columns { tile, across, out: self.out.offset(rows[0]), columns, height: rows.len() },
+                    &Columns { tile, across, out: self.out.wrapping_offset(rows[0]), columns, height: rows.len() },
                 );
             }
             for (i, &row) in rows.iter().enumerate() {
@@ -524,7 +537,7 @@ fn store_columns_as<O: Element, const ROWS: usize>(part: &Columns<'_, O>) {
             // SAFETY: as above.
             unsafe {
                 let numbers: [O::Real; ROWS] = std::array::from_fn(|row| *part.tile.add((i + row) * part.across + j));
-                let out: *mut [O; ROWS] = part.out.offset(column).add(i).cast();
+                let out: *mut [O; ROWS] = part.out.wrapping_offset(column).add(i).cast();
                 *out = numbers.map(O::narrow);
             }
         }

@@ -2,6 +2,7 @@
 
 use super::ahead::{LINE, Source};
 use super::kernel::Access;
+use super::offsets::evenly;
 use super::pack::{SLACK, pack};
 use super::pairs::{self, Span};
 use super::real::{Element, same};
@@ -188,7 +189,7 @@ impl<'a, S: Element> Chunk<'a, S> {
     /// What [`Chunk::panels`] or the kernels will read of a block of rows.
     pub fn source(&self, block: &Range<usize>) -> Source<'a> {
         let Some(rows) = self.rows.get(block.clone()).filter(|rows| !rows.is_empty()) else { return Source::none() };
-        match (self.steps[0], self.steps[1]) {
+        match (self.steps[0].or_else(|| evenly(rows)), self.steps[1]) {
             (Some(1), _) => Source::new(self.data.wrapping_offset(rows[0]), self.terms, rows.len()),
             (_, Some(1)) => Source::new(self.data.wrapping_offset(self.terms[0]), rows, self.terms.len()),
             _ => Source::none(),

@@ -16,7 +16,8 @@
 //! Operands lie anywhere ([`offsets`]) and are packed into panels ([`pack`]) or, where that costs less, read in place: the
 //! left one a block of rows at a time ([`left`]). Of bf16, two terms are packed as one number where there are instructions
 //! for such pairs (`pairs`). While kernels compute they ask for the lines of the caches that are
-//! needed next (`ahead`): those of their results, and the next block of the left operand.
+//! needed next (`ahead`): those of their results, of the next block of the left operand and of the next panel of the
+//! right one.
 
 pub mod ahead;
 pub mod block;

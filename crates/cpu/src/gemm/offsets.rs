@@ -104,7 +104,7 @@ impl Offsets {
         }
     }
 
-    /// Writes the offsets of `start..start + out.len()` and says how far apart they are, if evenly.
+    /// Writes the offsets of `start..start + out.len()` and says how far apart they are: see [`evenly`].
     pub fn fill(&self, start: usize, out: &mut [isize]) -> Option<isize> {
         if let [Axis::Step { stride, .. }] = *self.axes {
             out.iter_mut().enumerate().for_each(|(i, o)| *o = (start + i) as isize * stride);
@@ -114,6 +114,7 @@ impl Offsets {
         evenly(out)
     }
 
+    /// Writes the offsets of any dimensions.
     fn fill_by_digits(&self, start: usize, out: &mut [isize]) {
         let Some((inner, outer)) = self.axes.split_last() else {
             return out.fill(0);
@@ -165,6 +166,20 @@ mod tests {
             offsets.fill(start, &mut out);
             let expected: Vec<isize> = (start..60).map(|i| offsets.at(i)).collect();
             assert_eq!(out, expected);
+        }
+    }
+
+    #[test]
+    fn filled_offsets_are_as_far_apart_as_they_say() {
+        let one = |stride| Offsets::new().axis(9, stride);
+        let kinds = [one(1), one(-4), one(0), Offsets::new(), one(7).axis(3, 2), Offsets::new().table(&[0, 3, 4, 5])];
+        for offsets in kinds {
+            for (start, end) in (0..offsets.len).flat_map(|start| (start..=offsets.len).map(move |end| (start, end))) {
+                let mut out = vec![0; end - start];
+                let step = offsets.fill(start, &mut out);
+                assert_eq!(step, evenly(&out));
+                assert!(out.iter().enumerate().all(|(i, &o)| o == offsets.at(start + i)));
+            }
         }
     }
 

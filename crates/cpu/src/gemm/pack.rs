@@ -10,6 +10,9 @@ use half::{bf16, f16};
 /// Elements that packing may write after the last panel.
 pub const SLACK: usize = 16;
 
+/// Rows of the widest panel.
+pub const WIDEST: usize = 32;
+
 /// Packs `rows` × `terms` into panels that are `terms.len() · width` apart.
 ///
 /// # Safety
@@ -55,12 +58,11 @@ pub unsafe fn pack<S: Element>(
 /// As for [`pack`].
 pub unsafe fn pack_columns<S: Element>(level: Level, data: *const S, terms: &[isize], width: usize, out: *mut S::Real) {
     #[cfg(target_arch = "x86_64")]
-    if level >= Level::Avx2 && same::<S, f32>() && width.is_multiple_of(8) {
+    if level == Level::Avx2 && same::<S, f32>() && width.is_multiple_of(8) {
         // SAFETY: the caller's promise; the types are the same.
         return unsafe { super::pack_x86::copy(data.cast(), terms, width, out.cast()) };
     }
-    let mut rows = [0; SLACK * 2];
-    rows.iter_mut().enumerate().for_each(|(i, row)| *row = i as isize);
+    let rows: [isize; WIDEST] = std::array::from_fn(|i| i as isize);
     // SAFETY: the caller's promise; no panel is wider.
     unsafe { pack(level, data, &rows[..width], terms, width, out) };
 }
@@ -84,6 +86,7 @@ pub unsafe fn scalar<S: Element>(data: *const S, panel: &[isize], term: isize, w
 
 #[cfg(test)]
 mod tests {
+    use super::super::offsets::evenly;
     use super::*;
 
     #[test]
@@ -125,6 +128,12 @@ mod tests {
                         }
                     }
                     assert!(out[..panels * width * terms.len()].iter().all(|x| !x.is_nan()));
+                    if evenly(&rows) == Some(1) {
+                        let mut panel = vec![f32::NAN; width * terms.len() + SLACK];
+                        // SAFETY: the first rows.
+                        unsafe { pack_columns(level, middle, &terms, width, panel.as_mut_ptr()) };
+                        assert_eq!(panel[..width * terms.len()], out[..width * terms.len()]);
+                    }
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Packing with AVX2 of f32, and of bf16 and f16 that become f32 on the way: by pieces of rows that lie side by side (two of which fill a vector where they are long),
 //! or by transposing runs of terms.
 
-use super::pack::scalar;
+use super::pack::{WIDEST, scalar};
 use super::pack_avx512;
 use super::real::Element;
 use half::{bf16, f16};
@@ -78,8 +78,6 @@ struct Piece {
     target: usize,
     source: isize,
 }
-
-const WIDEST: usize = 32;
 
 /// Cuts a panel's rows into pieces of at most eight neighbours.
 fn pieces(panel: &[isize], out: &mut [Piece; WIDEST]) -> usize {

@@ -1,4 +1,4 @@
-//! Microkernels: one register tile of a product over a run of terms, in canonical order.
+//! Microkernels: register tiles of a product, one below the other, over a run of terms, in canonical order.
 //!
 //! A tile is at most `rows × 2·lanes` numbers. Inside a block of terms every number is one chain of fused
 //! multiply-adds; finished blocks go to a binary counter of tiles that stays in the first-level cache
@@ -18,6 +18,11 @@ use crate::simd::Level;
 
 /// Levels that the counter of one call can have: a call sums fewer than 2^16 blocks.
 pub const COUNTER: usize = 16;
+
+/// Terms for which a kernel asks for one line of the caches.
+pub const ASKING: usize = 4;
+/// Terms of blocks up to which kernels have no time to ask for any but those of the next tile's results.
+pub const SILENT: usize = 8;
 
 /// What one call of a microkernel computes: tiles below each other.
 pub struct Call<T> {
@@ -50,9 +55,9 @@ pub struct Call<T> {
     pub out: *mut T,
     /// Distance between the rows of the results. Other tiles are dense.
     pub out_row: isize,
-    /// Lines of the caches that are asked for meanwhile, one every four terms: all at once they would keep the operands
-    /// waiting, for a core waits for few lines at a time. Blocks of four and eight have no time to ask. The runs never
-    /// end: see [`Lines::NONE`].
+    /// Lines of the caches that are asked for meanwhile, one every [`ASKING`] terms: all at once they would keep the
+    /// operands waiting, for a core waits for few lines at a time. Blocks of up to [`SILENT`] terms are not for that. The
+    /// runs never end: see [`Lines::NONE`].
     pub ahead: *const Lines,
 }
 
@@ -196,8 +201,7 @@ macro_rules! microkernel {
                             blocks += 1;
                         };
                     }
-                    if call.block <= 8 {
-                        // No time to ask for lines: those of the next results at least.
+                    if call.block <= $crate::gemm::kernel::SILENT {
                         let next = call.out.wrapping_offset(((number + 1) * ROWS) as isize * call.out_row);
                         for i in 0..ROWS {
                             $crate::stream::prefetch(next.wrapping_offset(i as isize * call.out_row).cast());
