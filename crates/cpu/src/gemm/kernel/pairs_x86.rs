@@ -6,7 +6,7 @@
 //! multiply-adds of a chain, in order. It takes subnormal numbers for zeros, though, where it reads and where it
 //! writes, so that it is for numbers of which [`super::super::pairs::Span`] says that none can come about.
 
-use super::x86::splat512_ps;
+use super::x86::{anchor512_ps, splat512_ps};
 use super::{Table, microkernel};
 use std::arch::x86_64::*;
 use std::sync::OnceLock;
@@ -107,7 +107,7 @@ macro_rules! pairs {
             #[target_feature(enable = $feature)]
             $name, $table [1 2 3 4 5 6 7 8 9 10 11 12],
             f32, __m512, 16, _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_storeu_ps, splat512_ps,
-            |a, b, sum| $dot(a, b, sum), _mm512_add_ps
+            |a, b, sum| $dot(a, b, sum), _mm512_add_ps, anchor512_ps
         );
     };
 }

@@ -16,6 +16,23 @@ macro_rules! splat {
     };
 }
 
+/// Nothing to a processor; compilers move no instruction across it that it depends on.
+macro_rules! anchor {
+    ($name:ident, $feature:literal, $class:ident, $vector:ty) => {
+        #[inline]
+        #[target_feature(enable = $feature)]
+        pub fn $name(sum: &mut $vector) {
+            // SAFETY: no instruction.
+            unsafe { std::arch::asm!("/* {0} */", inout($class) * sum, options(nomem, nostack, preserves_flags)) }
+        }
+    };
+}
+
+anchor!(anchor_ps, "avx2,fma", ymm_reg, __m256);
+anchor!(anchor_pd, "avx2,fma", ymm_reg, __m256d);
+anchor!(anchor512_ps, "avx512f", zmm_reg, __m512);
+anchor!(anchor512_pd, "avx512f", zmm_reg, __m512d);
+
 splat!(splat_ps, "avx2,fma", f32, __m256, _mm256_set1_ps);
 splat!(splat_pd, "avx2,fma", f64, __m256d, _mm256_set1_pd);
 splat!(splat512_ps, "avx512f", f32, __m512, _mm512_set1_ps);
@@ -25,26 +42,26 @@ microkernel!(
     #[target_feature(enable = "avx2,fma")]
     avx2_f32, AVX2_F32 [1 2 3 4 5 6],
     f32, __m256, 8, _mm256_setzero_ps(), _mm256_loadu_ps, _mm256_storeu_ps, splat_ps,
-    |a, b, c| _mm256_fmadd_ps(a, b, c), _mm256_add_ps
+    |a, b, c| _mm256_fmadd_ps(a, b, c), _mm256_add_ps, anchor_ps
 );
 
 microkernel!(
     #[target_feature(enable = "avx2,fma")]
     avx2_f64, AVX2_F64 [1 2 3 4 5 6],
     f64, __m256d, 4, _mm256_setzero_pd(), _mm256_loadu_pd, _mm256_storeu_pd, splat_pd,
-    |a, b, c| _mm256_fmadd_pd(a, b, c), _mm256_add_pd
+    |a, b, c| _mm256_fmadd_pd(a, b, c), _mm256_add_pd, anchor_pd
 );
 
 microkernel!(
     #[target_feature(enable = "avx512f")]
     avx512_f32, AVX512_F32 [1 2 3 4 5 6 7 8 9 10 11 12],
     f32, __m512, 16, _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_storeu_ps, splat512_ps,
-    |a, b, c| _mm512_fmadd_ps(a, b, c), _mm512_add_ps
+    |a, b, c| _mm512_fmadd_ps(a, b, c), _mm512_add_ps, anchor512_ps
 );
 
 microkernel!(
     #[target_feature(enable = "avx512f")]
     avx512_f64, AVX512_F64 [1 2 3 4 5 6 7 8 9 10 11 12],
     f64, __m512d, 8, _mm512_setzero_pd(), _mm512_loadu_pd, _mm512_storeu_pd, splat512_pd,
-    |a, b, c| _mm512_fmadd_pd(a, b, c), _mm512_add_pd
+    |a, b, c| _mm512_fmadd_pd(a, b, c), _mm512_add_pd, anchor512_pd
 );
