@@ -205,9 +205,12 @@ pub fn height<T>(kernels: &Kernels<T>, rows: usize) -> usize {
 /// As [`height`], but for the blocks of a product: the sums of short blocks leave the registers often, which lower
 /// tiles hide better.
 pub fn height_of<T>(kernels: &Kernels<T>, size: &Size) -> usize {
-    let most = kernels.rows();
-    if size.rows > most && size.block <= kernels.short && size.block < size.terms {
-        return most - most / 3;
+    let low = kernels.low.iter().find(|&&(block, _)| size.block <= block);
+    if let Some(&(_, rows)) = low
+        && size.rows > kernels.rows()
+        && size.block < size.terms
+    {
+        return rows;
     }
     height(kernels, size.rows)
 }

@@ -140,10 +140,13 @@ fn tiles_of_every_height() {
 }
 
 #[test]
-fn blocks_of_four_terms() {
-    for k in [32, 35, 36, 61] {
+fn blocks_of_four_and_eight_terms() {
+    // Whole groups of four blocks and such with a rest, tiles of full height and lower ones.
+    for k in [32, 35, 36, 48, 61, 64, 69, 96, 100, 256, 263] {
         matrices::<f32>(26, 70, k, Blocking::Samples);
-        matrices::<f64>(11, 19, k, Blocking::Samples);
+        matrices::<f32>(15, 38, k, Blocking::Samples);
+        matrices::<f64>(18, 19, k, Blocking::Samples);
+        matrices::<half::bf16>(26, 70, k, Blocking::Samples);
     }
 }
 

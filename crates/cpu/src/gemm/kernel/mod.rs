@@ -86,9 +86,9 @@ pub struct Kernels<T: 'static> {
     pub lanes: usize,
     /// Rows below which a tile takes as long as one with so many.
     pub floor: usize,
-    /// Terms of a block up to which lower tiles are faster: a block ends with stores of all sums. Zen 3 hides eight
-    /// vectors of them and waits 20 cycles for twelve.
-    pub short: usize,
+    /// Lower tiles for short blocks, which end with stores of all sums: terms of a block, and rows of a tile up to so many.
+    /// Zen 3 hides eight vectors of stores and waits 20 cycles for twelve; Zen 4 stores a vector of AVX-512 in two cycles.
+    pub low: &'static [(usize, usize)],
     /// Terms that are summed before sums leave the tiles, at most. More of them store sums less often, fewer leave
     /// panels of the right side in the first-level cache.
     pub depth: usize,
@@ -131,13 +131,16 @@ fn anchor<T>(_: &mut T) {}
 /// `$anchor` gets every sum that has been added to. It is no instruction, but compilers move neither the addition nor loads
 /// across it. Without it LLVM loads the left side of four terms first, and then keeps that and sums of AVX-512's tiles in
 /// memory: with 12 rows in place the kernel reached 65 % of what it does.
+///
+/// Tiles of two vectors and up to `$together` rows sum four short blocks in registers, which takes three times as many: for
+/// a block, for the one before, and for the pair before.
 macro_rules! microkernel {
     (
         $(#[$attribute:meta])* $name:ident, $table:ident [$($rows:literal)*],
-        $number:ty, $vector:ty, $lanes:literal, $zero:expr, $load:path, $store:path, $splat:path, $fma:expr, $add:path, $anchor:path
+        $number:ty, $vector:ty, $lanes:literal, $zero:expr, $load:path, $store:path, $splat:path, $fma:expr, $add:path, $anchor:path, $together:literal
     ) => {
         $(#[$attribute])*
-        #[allow(unused_unsafe)]
+        #[allow(unused_unsafe, clippy::absurd_extreme_comparisons)]
         unsafe fn $name<const ROWS: usize, const VECTORS: usize, const PANEL: bool>(call: &$crate::gemm::kernel::Call<$number>) {
             let fma = $fma;
             // SAFETY: the caller promises what the call names and the instructions.
@@ -210,11 +213,10 @@ macro_rules! microkernel {
                         };
                     }
                     let (mut left, mut blocks) = (call.terms, 0usize);
-                    // Hands a finished block over to the counter.
-                    macro_rules! finish {
-                        () => {
-                            left -= call.block;
-                            let (mut slot, mut carry) = (call.counter, blocks);
+                    // Hands the root of 2^level blocks over to the counter.
+                    macro_rules! keep {
+                        ($level:literal) => {
+                            let (mut slot, mut carry) = (call.counter.add($level * tile), blocks >> $level);
                             while carry & 1 == 1 {
                                 add!(slot);
                                 slot = slot.add(tile);
@@ -226,6 +228,12 @@ macro_rules! microkernel {
                                     *x = zero;
                                 }
                             }
+                        };
+                    }
+                    macro_rules! finish {
+                        () => {
+                            left -= call.block;
+                            keep!(0);
                             blocks += 1;
                         };
                     }
@@ -235,34 +243,81 @@ macro_rules! microkernel {
                             $crate::stream::prefetch(next.wrapping_offset(i as isize * call.out_row).cast());
                         }
                     }
-                    // Blocks of four and eight without an inner loop: its instructions would cost as much as a term.
-                    if call.block == 4 {
-                        while left > 4 {
-                            four!();
+                    'blocks: {
+                        // Four blocks at once, whose sums are added in registers: only their root goes to the counter.
+                        macro_rules! quads {
+                            ($block:block) => {
+                                while left >= 4 * call.block {
+                                    macro_rules! next {
+                                        () => {{
+                                            acc = [[zero; VECTORS]; ROWS];
+                                            $block
+                                        }};
+                                    }
+                                    macro_rules! join {
+                                        ($left:expr) => {
+                                            for (sums, left) in acc.iter_mut().zip(&$left) {
+                                                for (sum, &left) in sums.iter_mut().zip(left) {
+                                                    *sum = $add(left, *sum);
+                                                }
+                                            }
+                                        };
+                                    }
+                                    $block
+                                    let one = acc;
+                                    next!();
+                                    join!(one);
+                                    let two = acc;
+                                    next!();
+                                    let one = acc;
+                                    next!();
+                                    join!(one);
+                                    join!(two);
+                                    left -= 4 * call.block;
+                                    if left == 0 {
+                                        break 'blocks;
+                                    }
+                                    keep!(2);
+                                    blocks += 4;
+                                }
+                            };
+                        }
+                        // Blocks of four and eight without an inner loop: its instructions would cost as much as a term.
+                        let together = VECTORS == 2 && ROWS <= $together;
+                        if call.block == 4 {
+                            if together {
+                                quads!({ four!(); });
+                            }
+                            while left > 4 {
+                                four!();
+                                finish!();
+                            }
+                        }
+                        if call.block == 8 {
+                            if together {
+                                quads!({ four!(); four!(); });
+                            }
+                            while left > 8 {
+                                four!();
+                                four!();
+                                finish!();
+                            }
+                        }
+                        loop {
+                            let length = left.min(call.block);
+                            for _ in 0..length / 4 {
+                                four!();
+                                ask!();
+                            }
+                            for _ in 0..length % 4 {
+                                term!(0);
+                                (a, b) = (a.offset(a_term), b.offset(b_term));
+                            }
+                            if left <= call.block {
+                                break;
+                            }
                             finish!();
                         }
-                    }
-                    if call.block == 8 {
-                        while left > 8 {
-                            four!();
-                            four!();
-                            finish!();
-                        }
-                    }
-                    loop {
-                        let length = left.min(call.block);
-                        for _ in 0..length / 4 {
-                            four!();
-                            ask!();
-                        }
-                        for _ in 0..length % 4 {
-                            term!(0);
-                            (a, b) = (a.offset(a_term), b.offset(b_term));
-                        }
-                        if left <= call.block {
-                            break;
-                        }
-                        finish!();
                     }
                     while blocks != 0 {
                         add!(call.counter.add(blocks.trailing_zeros() as usize * tile));
@@ -296,13 +351,17 @@ macro_rules! choose {
             match level {
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512 | Level::Avx512Bf16 => {
-                    Kernels { lanes: 64 / $bytes, floor: 4, short: 32, depth: 512, table: x86::$avx512 }
+                    Kernels { lanes: 64 / $bytes, floor: 4, low: &[(8, 4), (32, 8)], depth: 512, table: x86::$avx512 }
                 }
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx2 => Kernels { lanes: 32 / $bytes, floor: 4, short: 256, depth: 1024, table: x86::$avx2 },
+                Level::Avx2 => {
+                    Kernels { lanes: 32 / $bytes, floor: 4, low: &[(256, 4)], depth: 1024, table: x86::$avx2 }
+                }
                 #[cfg(target_arch = "aarch64")]
-                Level::Neon => Kernels { lanes: 16 / $bytes, floor: 4, short: 32, depth: 512, table: neon::$neon },
-                _ => Kernels { lanes: 4, floor: 1, short: 32, depth: 512, table: portable::$portable },
+                Level::Neon => {
+                    Kernels { lanes: 16 / $bytes, floor: 4, low: &[(32, 6)], depth: 512, table: neon::$neon }
+                }
+                _ => Kernels { lanes: 4, floor: 1, low: &[(32, 3)], depth: 512, table: portable::$portable },
             }
         }
     };

@@ -42,26 +42,26 @@ microkernel!(
     #[target_feature(enable = "avx2,fma")]
     avx2_f32, AVX2_F32 [1 2 3 4 5 6],
     f32, __m256, 8, _mm256_setzero_ps(), _mm256_loadu_ps, _mm256_storeu_ps, splat_ps,
-    |a, b, c| _mm256_fmadd_ps(a, b, c), _mm256_add_ps, anchor_ps
+    |a, b, c| _mm256_fmadd_ps(a, b, c), _mm256_add_ps, anchor_ps, 0
 );
 
 microkernel!(
     #[target_feature(enable = "avx2,fma")]
     avx2_f64, AVX2_F64 [1 2 3 4 5 6],
     f64, __m256d, 4, _mm256_setzero_pd(), _mm256_loadu_pd, _mm256_storeu_pd, splat_pd,
-    |a, b, c| _mm256_fmadd_pd(a, b, c), _mm256_add_pd, anchor_pd
+    |a, b, c| _mm256_fmadd_pd(a, b, c), _mm256_add_pd, anchor_pd, 0
 );
 
 microkernel!(
     #[target_feature(enable = "avx512f")]
     avx512_f32, AVX512_F32 [1 2 3 4 5 6 7 8 9 10 11 12],
     f32, __m512, 16, _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_storeu_ps, splat512_ps,
-    |a, b, c| _mm512_fmadd_ps(a, b, c), _mm512_add_ps, anchor512_ps
+    |a, b, c| _mm512_fmadd_ps(a, b, c), _mm512_add_ps, anchor512_ps, 4
 );
 
 microkernel!(
     #[target_feature(enable = "avx512f")]
     avx512_f64, AVX512_F64 [1 2 3 4 5 6 7 8 9 10 11 12],
     f64, __m512d, 8, _mm512_setzero_pd(), _mm512_loadu_pd, _mm512_storeu_pd, splat512_pd,
-    |a, b, c| _mm512_fmadd_pd(a, b, c), _mm512_add_pd, anchor512_pd
+    |a, b, c| _mm512_fmadd_pd(a, b, c), _mm512_add_pd, anchor512_pd, 4
 );
