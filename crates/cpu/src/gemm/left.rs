@@ -27,6 +27,8 @@ const CONFLICT: usize = 512;
 const PAGE: usize = 4096;
 /// Lines of a set that panels read in place may take.
 const WAYS: usize = 4;
+/// As [`WAYS`], for rows of a tile, which are needed for a line's terms only.
+const ROW_WAYS: usize = 6;
 
 /// Where the left operand is.
 #[derive(Clone, Copy)]
@@ -135,7 +137,9 @@ impl<'a, S: Element> Chunk<'a, S> {
         let how = match (steps[0], steps[1]) {
             (_, Some(1)) if pairs && columns < AGAIN => How::PairRows,
             _ if pairs => How::Pairs,
-            (Some(row), Some(1)) if same::<S, S::Real>() && columns < AGAIN => {
+            (Some(row), Some(1))
+                if same::<S, S::Real>() && columns < AGAIN && together(row.unsigned_abs() * size_of::<S>(), height) =>
+            {
                 there(row * height as isize, row, Access::Rows)
             }
             (Some(row), Some(1)) if size_of::<S>() < size_of::<S::Real>() && columns < AGAIN => How::Widened(row),
@@ -197,12 +201,21 @@ impl<'a, S: Element> Chunk<'a, S> {
     }
 }
 
+/// Whether lines of so many rows, `step` bytes apart, stay in the first-level cache together.
+fn together(step: usize, rows: usize) -> bool {
+    rows <= sets(step) * ROW_WAYS
+}
+
+/// Sets of the first-level cache on which lines lie that are `step` bytes apart.
+fn sets(step: usize) -> usize {
+    (PAGE >> step.trailing_zeros().min(PAGE.ilog2())).min(PAGE / LINE)
+}
+
 /// Whether the terms of a panel, `step` bytes apart, can be read in place again and again: they lie on lines of few sets
 /// of the first-level cache where the step is a multiple of a large power of two, and panels of the other side need
 /// the other ways.
 fn resident(step: usize, terms: usize) -> bool {
-    let sets = (PAGE >> step.trailing_zeros().min(PAGE.ilog2())).min(PAGE / LINE);
-    (terms * step.min(LINE)).div_ceil(LINE) <= sets * WAYS
+    (terms * step.min(LINE)).div_ceil(LINE) <= sets(step) * WAYS
 }
 
 /// Whether panels whose terms are `step` elements apart may be read where they lie: not if they would drive each other
