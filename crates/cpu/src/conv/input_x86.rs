@@ -5,22 +5,27 @@
 //! two vectors of such a row are added to it at once. Rows of the kernel and their vectors ascend and positions descend, so
 //! that every element of the image gets its taps in row-major order.
 
-use super::direct_x86::balanced;
-use super::interleaved_x86::{Interleaved, Row, lanes};
+use super::direct_x86::{balanced, parts};
+use super::interleaved_x86::{Interleaved, LANES, Row, lanes};
 use super::window::Window;
 use crate::Context;
 use crate::gemm::drive::with_slots;
+use crate::gemm::kernel::opaque;
 use crate::gemm::pack::{SLACK, pack};
 use crate::gemm::scratch::{Arena, room};
 use crate::operand::Shared;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 /// Elements of a sample's gradient by the output, at most: it stays in the first-level cache.
 const GRADIENT: usize = 1 << 13;
 
 /// Outputs at least, and elements of such a gradient.
 const MANY: usize = 8;
+
+/// Lines of positions from which a tile's lie below each other.
+const LINES: usize = 4;
 
 /// Levels of the tree over blocks, of which the canonical order has four at most for so few outputs.
 const LEVELS: usize = 2;
@@ -49,8 +54,10 @@ pub fn bytes(window: &Window, threads: usize, lanes: usize) -> usize {
 
 /// What some tiles read and update.
 struct Call {
-    /// Tiles, whose positions follow each other.
+    /// Tiles, how many positions they are apart, and how many the positions of a tile.
     tiles: usize,
+    tile_step: usize,
+    row_step: usize,
     /// The gradient of the first output at the first position, and the distance of the outputs.
     dy: *const f32,
     plane: usize,
@@ -106,7 +113,8 @@ macro_rules! tiles {
                 unsafe {
                     let mut tree = [MaybeUninit::<[[$vector; VECTORS]; ROWS]>::uninit(); LEVELS];
                     let mut acc = [[$zero(); VECTORS]; ROWS];
-                    let (mut dy, mut w) = (call.dy.add(tile * ROWS), call.w);
+                    let first = tile * call.tile_step;
+                    let (mut dy, mut w) = (call.dy.add(first), call.w);
                     let (mut left, mut blocks) = (call.outputs, 0usize);
                     loop {
                         for _ in 0..left.min(call.block) {
@@ -114,8 +122,12 @@ macro_rules! tiles {
                             for (j, right) in right.iter_mut().enumerate() {
                                 *right = $load(w.add(j * $lanes));
                             }
+                            let mut left = dy;
                             for (i, row) in acc.iter_mut().enumerate() {
-                                let x = $splat(*dy.add(i));
+                                if i % 3 == 0 && i > 0 {
+                                    left = opaque(left.add(3 * call.row_step));
+                                }
+                                let x = $splat(*left.add(i % 3 * call.row_step));
                                 for (sum, &right) in row.iter_mut().zip(&right) {
                                     *sum = $fma(x, right, *sum);
                                 }
@@ -138,9 +150,9 @@ macro_rules! tiles {
                         add!(tree[blocks.trailing_zeros() as usize].assume_init_ref(), acc);
                         blocks &= blocks - 1;
                     }
-                    let positions = call.positions.add(tile * ROWS);
+                    let positions = call.positions.add(first);
                     for (i, row) in acc.iter().enumerate().rev() {
-                        let to = call.image.offset(*positions.add(i));
+                        let to = call.image.offset(*positions.add(i * call.row_step));
                         for (j, &sum) in row.iter().enumerate() {
                             let to = to.add(j * $lanes);
                             let before = $load(to);
@@ -180,12 +192,41 @@ fn width(lanes: usize) -> usize {
     lanes * kernels(lanes).len()
 }
 
-/// Cuts positions into about equal tiles of at most `most` rows: for each height, the last positions first, where its
-/// tiles begin, how many there are and how high.
-fn heights(positions: usize, most: usize) -> [(usize, usize, usize); 2] {
+/// Tiles of one height.
+#[derive(Clone, Copy)]
+struct Strip {
+    /// The first position.
+    first: usize,
+    /// How many tiles.
+    tiles: usize,
+    /// Distance of tiles and of the positions in a tile.
+    steps: [usize; 2],
+    /// Positions of a tile.
+    height: usize,
+}
+
+/// Cuts the positions of a plane into about equal tiles of at most `most`, in the order in which they are added: the last
+/// position of every line before those on its left.
+///
+/// The positions of a tile lie below each other if there are enough lines. Where they are neighbours, what they add overlaps,
+/// and every addition waits for the store of the one before.
+fn strips(window: &Window, most: usize) -> Vec<Strip> {
+    let (positions, width) = (window.positions(), window.output[2]);
+    let lines = positions / width;
+    if lines >= LINES {
+        let strip = |part: Range<usize>| Strip {
+            first: part.start * width,
+            tiles: width,
+            steps: [1, width],
+            height: part.len(),
+        };
+        return parts(lines, most).map(strip).collect();
+    }
     let tiles = positions.div_ceil(most);
     let (height, higher) = (positions / tiles, positions % tiles);
-    [(higher * (height + 1), tiles - higher, height), (0, higher, height + 1)]
+    let strip = |first, tiles, height| Strip { first, tiles, steps: [height, 1], height };
+    let strips = [strip(higher * (height + 1), tiles - higher, height), strip(0, higher, height + 1)];
+    strips.into_iter().filter(|strip| strip.tiles > 0).collect()
 }
 
 /// A panel of the weight: some vectors of a row of the kernel.
@@ -194,6 +235,20 @@ struct Panel {
     offset: usize,
     /// The (channel, tap) of its elements.
     elements: Vec<isize>,
+    /// Numbers in its vectors.
+    lanes: usize,
+}
+
+impl Panel {
+    /// The lanes of the last vector that are elements, or 0 if all are.
+    fn last(&self) -> usize {
+        self.elements.len() % self.lanes
+    }
+
+    /// The microkernels, by rows.
+    fn kernels(&self) -> &'static [Tiles] {
+        kernels(self.lanes)[self.elements.len().div_ceil(self.lanes) - 1][usize::from(self.last() > 0)]
+    }
 }
 
 /// The panels of all rows of the kernel, of as many vectors as tiles have.
@@ -201,7 +256,10 @@ fn panels(images: &Interleaved) -> Vec<Panel> {
     let width = width(images.lanes);
     let panel = |row: Row, first: usize| {
         let elements = first..(first + width).min(images.row());
-        Panel { offset: row.offset + first, elements: elements.map(|i| images.element(row, i) as isize).collect() }
+        // A vector of AVX2 takes half as long as one of AVX-512 where that is two of them inside.
+        let lanes = if elements.len() <= LANES[0] { LANES[0] } else { images.lanes };
+        let elements = elements.map(|i| images.element(row, i) as isize).collect();
+        Panel { offset: row.offset + first, elements, lanes }
     };
     let firsts = || (0..images.row()).step_by(width);
     images.rows().into_iter().flat_map(|row| firsts().map(move |first| panel(row, first))).collect()
@@ -222,8 +280,9 @@ pub unsafe fn gradient(
     context: Context,
 ) {
     let lanes = lanes(context.level).expect("a level with kernels");
-    let (kernels, images, width) = (kernels(lanes), Interleaved::new(window, lanes), width(lanes));
+    let (images, width) = (Interleaved::new(window, lanes), width(lanes));
     let (positions, panels) = (images.positions(), panels(&images));
+    let strips: Vec<Vec<Strip>> = panels.iter().map(|panel| strips(window, panel.kernels().len())).collect();
     let (outputs, plane, numbers) = (window.outputs, positions.len(), window.channels * window.taps());
     let [_, image_bytes] = rooms(window, &images);
     let (dy, w, dx) = (Shared(dy.cast_mut()), Shared(w.cast_mut()), Shared(dx));
@@ -241,7 +300,7 @@ pub unsafe fn gradient(
                     w,
                     &panel.elements,
                     &terms,
-                    panel.elements.len().next_multiple_of(lanes),
+                    panel.elements.len().next_multiple_of(panel.lanes),
                     packed[i].pointer(),
                 );
             }
@@ -256,27 +315,25 @@ pub unsafe fn gradient(
         unsafe {
             image.write_bytes(0, images.len());
             let dy = dy.pointer().cast_const().add(task * outputs * plane);
-            for (panel, packed) in panels.iter().zip(&packed[group * panels.len()..]) {
-                let (vectors, last) = (panel.elements.len().div_ceil(lanes), panel.elements.len() % lanes);
-                let kernels = kernels[vectors - 1][usize::from(last > 0)];
+            for ((panel, strips), packed) in panels.iter().zip(&strips).zip(&packed[group * panels.len()..]) {
+                let (kernels, last) = (panel.kernels(), panel.last());
                 let mask: [f32; 16] =
                     std::array::from_fn(|lane| f32::from_bits(if lane < last { u32::MAX } else { 0 }));
-                for (first, tiles, height) in heights(plane, kernels.len()) {
-                    if tiles == 0 {
-                        continue;
-                    }
+                for strip in strips {
                     let call = Call {
-                        tiles,
-                        dy: dy.add(first),
+                        tiles: strip.tiles,
+                        tile_step: strip.steps[0],
+                        row_step: strip.steps[1],
+                        dy: dy.add(strip.first),
                         plane,
                         w: packed.pointer(),
                         outputs,
                         block,
                         image: image.add(panel.offset),
-                        positions: positions[first..].as_ptr(),
+                        positions: positions[strip.first..].as_ptr(),
                         mask: mask.as_ptr(),
                     };
-                    kernels[height - 1](&call);
+                    kernels[strip.height - 1](&call);
                 }
             }
             images.part(image, dx.pointer().add(task * window.channels * window.plane()));

@@ -112,7 +112,7 @@ impl<T> Kernels<T> {
 /// more than there are registers.
 #[inline(always)]
 #[allow(clippy::pointers_in_nomem_asm_block)]
-fn opaque<T>(mut pointer: *const T) -> *const T {
+pub fn opaque<T>(mut pointer: *const T) -> *const T {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: no instruction.
     unsafe {
