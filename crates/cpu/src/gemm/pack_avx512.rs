@@ -58,6 +58,11 @@ pub unsafe fn by_rows<S: Source>(data: *const S, firsts: &[isize], terms: &[isiz
     // SAFETY: the caller's promise.
     unsafe {
         match width {
+            4 => {
+                let (fours, rest) = terms.as_chunks();
+                by_four(data, firsts, fours, distance, out);
+                by_masks::<S, 1>(data, firsts, rest, width, distance, out.add(fours.len() * 16));
+            }
             12 => {
                 let (fours, rest) = terms.as_chunks();
                 by_twelve(data, firsts, fours, distance, out);
@@ -66,6 +71,51 @@ pub unsafe fn by_rows<S: Source>(data: *const S, firsts: &[isize], terms: &[isiz
             32 => by_masks::<S, 2>(data, firsts, terms, width, distance, out),
             _ => by_masks::<S, 1>(data, firsts, terms, width, distance, out),
         }
+    }
+}
+
+/// Copies panels of four rows, four terms at a time: they are a line. Four panels side by side are read in whole lines.
+///
+/// # Safety
+/// As for [`by_rows`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn by_four<S: Source>(
+    data: *const S,
+    firsts: &[isize],
+    fours: &[[isize; 4]],
+    distance: usize,
+    mut out: *mut f32,
+) {
+    let zero = _mm512_setzero_ps();
+    for four in fours {
+        let terms = four.map(|term| data.wrapping_offset(term));
+        let mut to = out;
+        for panels in firsts.chunks(4) {
+            let beside = panels.len() == 4 && panels.windows(2).all(|pair| pair[1] == pair[0] + 4);
+            // SAFETY: elements of the panels' rows of four terms, and a line of each panel.
+            unsafe {
+                if beside {
+                    let [a, b, c, d] = terms.map(|term| S::load(zero, 0xffff, term.wrapping_offset(panels[0])));
+                    // Quarters of terms: the first two of a and b, the last two, and those of c and d.
+                    let (low, high) = (_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b));
+                    let (low_too, high_too) = (_mm512_shuffle_f32x4::<0x44>(c, d), _mm512_shuffle_f32x4::<0xee>(c, d));
+                    for (i, (left, right)) in [(low, low_too), (high, high_too)].into_iter().enumerate() {
+                        _mm512_storeu_ps(to.add(2 * i * distance), _mm512_shuffle_f32x4::<0x88>(left, right));
+                        _mm512_storeu_ps(to.add((2 * i + 1) * distance), _mm512_shuffle_f32x4::<0xdd>(left, right));
+                    }
+                } else {
+                    for (i, &first) in panels.iter().enumerate() {
+                        let [a, b, c, d] = terms.map(|term| term.wrapping_offset(first));
+                        let x = S::load(S::load(zero, 0x000f, a), 0x00f0, b.wrapping_sub(4));
+                        let x = S::load(S::load(x, 0x0f00, c.wrapping_sub(8)), 0xf000, d.wrapping_sub(12));
+                        _mm512_storeu_ps(to.add(i * distance), x);
+                    }
+                }
+            }
+            to = to.wrapping_add(panels.len() * distance);
+        }
+        out = out.wrapping_add(16);
     }
 }
 
