@@ -7,7 +7,7 @@
 use super::Unfolded;
 use super::direct_x86::{PARTIAL, add_blocks, balanced, parts};
 use super::images::Images;
-use super::interleaved_x86::{Interleaved, Row, lanes};
+use super::interleaved_x86::{Interleaved, LANES, Row, lanes};
 use crate::Context;
 use crate::gemm::drive::with_slots;
 use crate::gemm::pack::SLACK;
@@ -31,8 +31,20 @@ pub fn suits(u: &Unfolded, threads: usize, lanes: usize) -> bool {
 
 /// Sums of a block.
 fn numbers(u: &Unfolded, images: &Interleaved) -> usize {
-    let vectors = images.rows().len() * images.row().div_ceil(images.lanes);
-    vectors.div_ceil(2) * u.window.outputs * 2 * images.lanes
+    widths(images).into_iter().map(|[lanes, a_row]| sums(u, lanes, images.rows().len() * a_row)).sum()
+}
+
+/// Sums of so many vectors, which lie in pairs.
+fn sums(u: &Unfolded, lanes: usize, vectors: usize) -> usize {
+    vectors.div_ceil(2) * u.window.outputs * 2 * lanes
+}
+
+/// Numbers in vectors, and how many of them cover a row of the kernel: those of the level, and one of AVX2 for a rest that
+/// fits it, which takes half as long where one of AVX-512 is two of them inside.
+fn widths(images: &Interleaved) -> [[usize; 2]; 2] {
+    let [narrow, _] = LANES;
+    let rest = usize::from(images.lanes > narrow && (1..=narrow).contains(&(images.row() % images.lanes)));
+    [[images.lanes, images.row().div_ceil(images.lanes) - rest], [narrow, rest]]
 }
 
 /// Samples whose images are copied together.
@@ -60,15 +72,27 @@ struct Vector {
     elements: Vec<Option<usize>>,
 }
 
-/// The vectors of all rows of the kernel; the last one of a row overlaps the one before.
-fn vectors(images: &Interleaved) -> Vec<Vector> {
-    let vector = |row: Row, first: usize| {
-        let start = first.min(images.row() - images.lanes);
-        let element = |lane: usize| (start + lane >= first).then(|| images.element(row, start + lane));
-        Vector { offset: row.offset + start, elements: (0..images.lanes).map(element).collect() }
-    };
-    let firsts = || (0..images.row()).step_by(images.lanes);
-    images.rows().into_iter().flat_map(|row| firsts().map(move |first| vector(row, first))).collect()
+/// The vectors of all rows of the kernel that have one of the [`widths`]; the last one of a row overlaps the one before.
+struct Vectors {
+    lanes: usize,
+    vectors: Vec<Vector>,
+}
+
+/// All vectors.
+fn vectors(images: &Interleaved) -> [Vectors; 2] {
+    let wide = widths(images)[0][1] * images.lanes;
+    let mut begin = 0;
+    widths(images).map(|[lanes, a_row]| {
+        let vector = |row: Row, first: usize| {
+            let start = first.min(images.row() - lanes);
+            let element = |lane: usize| (start + lane >= first).then(|| images.element(row, start + lane));
+            Vector { offset: row.offset + start, elements: (0..lanes).map(element).collect() }
+        };
+        let firsts = move || (0..a_row).map(move |i| begin + i * lanes);
+        let vectors = images.rows().into_iter().flat_map(|row| firsts().map(move |first| vector(row, first))).collect();
+        begin = wide;
+        Vectors { lanes, vectors }
+    })
 }
 
 /// What a tile reads and updates.
@@ -163,14 +187,18 @@ pub unsafe fn weight(
 ) {
     let window = &u.window;
     let lanes = lanes(context.level).expect("a level with kernels");
-    let kernels = if lanes == 8 { AVX2 } else { AVX512 };
-    let (images, width) = (Interleaved::new(window, lanes), 2 * lanes);
+    let images = Interleaved::new(window, lanes);
     let (positions, vectors) = (images.positions(), vectors(&images));
     let (outputs, plane) = (window.outputs, positions.len());
-    let (block, blocks, numbers) = (u.size.block / plane, u.size.terms.div_ceil(u.size.block), numbers(u, &images));
+    let (block, blocks) = (u.size.block / plane, u.size.terms.div_ceil(u.size.block));
+    let numbers = vectors.each_ref().map(|v| sums(u, v.lanes, v.vectors.len()));
     let [partial_bytes, image_bytes] = rooms(u, &images);
-    let partials: Vec<Shared<f32>> =
-        (0..window.groups).map(|_| Shared(arena.split(partial_bytes).take(blocks * numbers))).collect();
+    let partials: Vec<[Shared<f32>; 2]> = (0..window.groups)
+        .map(|_| {
+            let mut sums = arena.split(partial_bytes);
+            numbers.map(|numbers| Shared(sums.take(blocks * numbers)))
+        })
+        .collect();
     let (slots, together) = (context.par.lanes(), together(u));
     let rooms = arena.split(image_bytes * slots);
     let dy = Shared(dy.cast_mut());
@@ -180,8 +208,8 @@ pub unsafe fn weight(
         let samples = index * block..((index + 1) * block).min(window.samples);
         // SAFETY: the slot's room, the task's sums, operands of the caller.
         unsafe {
-            let sums = partials[group].slice(index * numbers, numbers);
-            sums.fill(0.0);
+            let sums = |i: usize| partials[group][i].slice(index * numbers[i], numbers[i]);
+            (0..vectors.len()).for_each(|i| sums(i).fill(0.0));
             for first in samples.clone().step_by(together) {
                 let count = together.min(samples.end - first);
                 for i in 0..count {
@@ -190,37 +218,43 @@ pub unsafe fn weight(
                     images.join(context.level, from, staged.add(i * images.len()));
                 }
                 let dy = dy.pointer().cast_const().add((first * window.groups + group) * outputs * plane);
-                for (pair, sums) in vectors.chunks(2).zip(sums.chunks_exact_mut(outputs * width)) {
-                    let tiles = kernels[pair.len() - 1];
-                    for rows in parts(outputs, tiles.len()) {
-                        let call = Call {
-                            x: [&pair[0], &pair[pair.len() - 1]].map(|v| staged.cast_const().add(v.offset)),
-                            image: images.len(),
-                            positions: &positions,
-                            dy: dy.add(rows.start * plane),
-                            sample: window.groups * outputs * plane,
-                            samples: count,
-                            sums: sums.as_mut_ptr().add(rows.start * width),
-                        };
-                        tiles[rows.len() - 1](&call);
+                for (i, Vectors { lanes, vectors }) in vectors.iter().enumerate() {
+                    let (kernels, width) = (if *lanes == LANES[0] { AVX2 } else { AVX512 }, 2 * lanes);
+                    for (pair, sums) in vectors.chunks(2).zip(sums(i).chunks_exact_mut(outputs * width)) {
+                        let tiles = kernels[pair.len() - 1];
+                        for rows in parts(outputs, tiles.len()) {
+                            let call = Call {
+                                x: [&pair[0], &pair[pair.len() - 1]].map(|v| staged.cast_const().add(v.offset)),
+                                image: images.len(),
+                                positions: &positions,
+                                dy: dy.add(rows.start * plane),
+                                sample: window.groups * outputs * plane,
+                                samples: count,
+                                sums: sums.as_mut_ptr().add(rows.start * width),
+                            };
+                            tiles[rows.len() - 1](&call);
+                        }
                     }
                 }
             }
         }
     });
     let out = Shared(out);
-    for (group, partial) in partials.iter().enumerate() {
-        let store = |row: usize, sums: &[f32]| {
-            let (pair, output) = (row / outputs, row % outputs);
-            let elements = vectors[2 * pair..].iter().take(2).flat_map(|v| &v.elements);
-            for (&sum, element) in sums.iter().zip(elements) {
-                if let &Some(element) = element {
-                    // SAFETY: an element of the kernel that no other row has.
-                    unsafe { *out.pointer().add((group * outputs + output) * u.size.columns + element) = sum };
+    let results = |(group, partials): (usize, &[Shared<f32>; 2])| {
+        for ((Vectors { lanes, vectors }, partial), numbers) in vectors.iter().zip(partials).zip(numbers) {
+            let store = |row: usize, sums: &[f32]| {
+                let (pair, output) = (row / outputs, row % outputs);
+                let elements = vectors[2 * pair..].iter().take(2).flat_map(|v| &v.elements);
+                for (&sum, element) in sums.iter().zip(elements) {
+                    if let &Some(element) = element {
+                        // SAFETY: an element of the kernel that no other row has.
+                        unsafe { *out.pointer().add((group * outputs + output) * u.size.columns + element) = sum };
+                    }
                 }
-            }
-        };
-        // SAFETY: the sums of all blocks, which no task writes any more.
-        unsafe { add_blocks(context, *partial, blocks, numbers / width, width, &store) };
-    }
+            };
+            // SAFETY: the sums of all blocks, which no task writes any more.
+            unsafe { add_blocks(context, *partial, blocks, numbers / (2 * lanes), 2 * lanes, &store) };
+        }
+    };
+    partials.iter().enumerate().for_each(results);
 }
