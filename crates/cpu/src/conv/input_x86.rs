@@ -122,12 +122,13 @@ macro_rules! tiles {
                             for (j, right) in right.iter_mut().enumerate() {
                                 *right = $load(w.add(j * $lanes));
                             }
-                            let mut left = dy;
+                            let mut from = dy;
                             for (i, row) in acc.iter_mut().enumerate() {
+                                // An address has a multiple of a distance in it, up to two of these.
                                 if i % 3 == 0 && i > 0 {
-                                    left = opaque(left.add(3 * call.row_step));
+                                    from = opaque(from.add(3 * call.row_step));
                                 }
-                                let x = $splat(*left.add(i % 3 * call.row_step));
+                                let x = $splat(*from.add(i % 3 * call.row_step));
                                 for (sum, &right) in row.iter_mut().zip(&right) {
                                     *sum = $fma(x, right, *sum);
                                 }

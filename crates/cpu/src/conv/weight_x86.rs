@@ -88,8 +88,9 @@ fn vectors(images: &Interleaved) -> [Vectors; 2] {
             let element = |lane: usize| (start + lane >= first).then(|| images.element(row, start + lane));
             Vector { offset: row.offset + start, elements: (0..lanes).map(element).collect() }
         };
-        let firsts = move || (0..a_row).map(move |i| begin + i * lanes);
-        let vectors = images.rows().into_iter().flat_map(|row| firsts().map(move |first| vector(row, first))).collect();
+        let firsts: Vec<usize> = (0..a_row).map(|i| begin + i * lanes).collect();
+        let vectors = images.rows().into_iter().flat_map(|row| firsts.iter().map(move |&first| vector(row, first)));
+        let vectors = vectors.collect();
         begin = wide;
         Vectors { lanes, vectors }
     })
