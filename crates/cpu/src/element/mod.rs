@@ -33,6 +33,8 @@ use std::sync::{Arc, OnceLock};
 
 /// Elements of a tile.
 const TILE: usize = TILE_COLUMNS;
+/// Elements of rows that are taken one by one, at least.
+const LONG: usize = 512;
 /// Bytes from one register to the next; not a power of two, so that registers do not compete for cache lines.
 const SLOT: usize = TILE * 8 + 192;
 /// Elements, each counted once for every instruction, that one thread takes before a second one helps.
@@ -41,7 +43,7 @@ const GRAIN: usize = 8 << 10;
 /// Where the value of a register is while a tile runs.
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    /// In the memory of a dense input.
+    /// In the memory of an input, of which a tile lies together or is one element.
     Input(usize),
     Slot(usize),
     /// In the memory of an output.
@@ -97,8 +99,8 @@ struct Plan<'a> {
     placement: Arc<Placement>,
     /// Bytes behind the slots and the rows that are kept.
     behind: usize,
-    /// The length of the rows where tiles are parts of them that are taken below each other: see [`bands`].
-    bands: Option<usize>,
+    /// How tiles are parts of rows, where some input does not lie together as a whole.
+    bands: Option<Bands>,
     rows: usize,
     columns: usize,
     /// Rows of a tile.
@@ -112,6 +114,15 @@ struct Plan<'a> {
 /// The payload of the panic of a region that met an index out of range: what was wrong. All results that depend on no
 /// index are there.
 pub struct Refused(pub String);
+
+/// How single elements are taken where an input lies together only along rows of many elements, or is one element for each: a
+/// tile is a part of a row. A band is so many rows, whose tiles below each other come one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bands {
+    rows: usize,
+    /// Elements of a row.
+    columns: usize,
+}
 
 /// The rows of a tile, or the columns of one row.
 #[derive(Clone, Copy)]
@@ -157,11 +168,10 @@ pub fn run(op: &Fused, inputs: &[Operand], outputs: &[Output], context: Context)
     }
     let plan = Plan::new(op, inputs, outputs, context);
     match plan.bands {
-        Some(columns) => {
-            let grain = (plan.grain * plan.tile_rows).div_ceil(columns);
-            context
-                .par
-                .ranges(plan.rows / columns, grain, &|rows| plan.run(|room| plan.bands(room, rows.clone(), columns)));
+        Some(bands) => {
+            let count = (plan.rows / bands.columns).div_ceil(bands.rows) * bands.tiles();
+            let grain = (plan.grain * plan.tile_rows).div_ceil(bands.rows * bands.columns.min(TILE));
+            context.par.ranges(count, grain, &|parts| plan.run(|room| plan.bands(room, parts.clone(), bands)));
         }
         None => {
             let count = plan.rows.div_ceil(plan.tile_rows);
@@ -176,7 +186,7 @@ pub fn run(op: &Fused, inputs: &[Operand], outputs: &[Output], context: Context)
 impl Written {
     /// How an output is written that is a value of rows wider than a tile, or anything else, so many elements a tile.
     fn new(of_wide_rows: bool, tile: usize, output: &Output, sources: &[Source]) -> Self {
-        let (first, bytes) = (output.bytes() as usize, output.shape.numel() * output.dtype.size());
+        let (first, bytes) = (output.bytes() as usize, bytes_of(output));
         let written = first..first + bytes;
         let mut over = SmallVec::new();
         for (i, source) in sources.iter().enumerate() {
@@ -197,18 +207,29 @@ impl Written {
 }
 
 impl Source {
-    fn lies(&self) -> Lies {
-        match () {
-            () if self.walk.is_constant() => Lies::Constant,
-            () if self.walk.is_dense() => Lies::Dense,
-            () => Lies::Otherwise,
+    /// How a tile of it lies, which is a part of a row of so many elements, if there are such rows.
+    fn lies(&self, row: Option<usize>) -> Lies {
+        let (inner, stride) = self.walk.inner();
+        let is_row = row.is_some_and(|row| !self.of_rows && inner.is_multiple_of(row));
+        match stride {
+            _ if self.walk.is_constant() => Lies::Constant,
+            _ if self.walk.is_dense() => Lies::Dense,
+            1 if is_row => Lies::Dense,
+            0 if is_row => Lies::One,
+            _ => Lies::Otherwise,
         }
+    }
+
+    /// The address of an element.
+    fn address(&self, element: usize) -> *mut u8 {
+        let position = if self.walk.is_dense() { element as isize } else { self.walk.position(element) };
+        self.first.pointer().wrapping_offset(position * self.dtype.size() as isize)
     }
 }
 
 impl<'a> Plan<'a> {
     fn new(op: &'a Fused, inputs: &[Operand], outputs: &[Output], context: Context) -> Self {
-        let bands = bands(op, inputs, outputs);
+        let bands = Bands::of(op, inputs, outputs);
         let mut behind = 0;
         let source = |(operand, of_rows): (&Operand, bool)| {
             // SAFETY: the offset is that of an element.
@@ -239,7 +260,11 @@ impl<'a> Plan<'a> {
                 Written::new(op.of_rows(register) && is_wide, tile, output, &sources)
             })
             .collect();
-        let lies: SmallVec<[Lies; 8]> = sources.iter().map(Source::lies).collect();
+        let row = match bands {
+            Some(bands) => Some(bands.columns),
+            None => (tile_rows == 1 && columns > 1).then_some(columns),
+        };
+        let lies: SmallVec<[Lies; 8]> = sources.iter().map(|source| source.lies(row)).collect();
         let sink = |((&register, output), written): ((&u16, &Output), &Written)| Sink {
             register: register.into(),
             first: Shared(output.bytes()),
@@ -292,18 +317,15 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Rows of so many elements: a tile of each row of a band, then the next tiles of these rows.
-    fn bands(&self, room: Room, rows: Range<usize>, columns: usize) {
-        let mut start = rows.start;
-        while start < rows.end {
-            let end = (start + 1).next_multiple_of(turned::ROWS).min(rows.end);
-            for column in (0..columns).step_by(TILE) {
-                for row in start..end {
-                    let (start, rows) = (row * columns + column, TILE.min(columns - column));
-                    self.tile(room, Span { start, rows, column: 0, columns: 1, width: 1 });
-                }
+    /// Some parts of the bands, each a tile of all their rows.
+    fn bands(&self, room: Room, parts: Range<usize>, bands: Bands) {
+        let rows = self.rows / bands.columns;
+        for part in parts {
+            let (first, column) = (part / bands.tiles() * bands.rows, part % bands.tiles() * TILE);
+            for row in first..rows.min(first + bands.rows) {
+                let (start, rows) = (row * bands.columns + column, TILE.min(bands.columns - column));
+                self.tile(room, Span { start, rows, column: 0, columns: 1, width: 1 });
             }
-            start = end;
         }
     }
 
@@ -314,17 +336,17 @@ impl<'a> Plan<'a> {
 
     /// The address of a register's elements in a tile.
     fn address(&self, room: Room, place: Place, span: Span) -> *mut u8 {
-        let (first, of_rows, dtype) = match place {
-            Place::Slot(slot) => return self.slot(room, slot),
+        match place {
+            Place::Slot(slot) => self.slot(room, slot),
             // SAFETY: the arena has room for the row.
-            Place::Kept { at, size } => unsafe {
-                return self.slot(room, self.placement.slots).add(at + span.column * size);
-            },
-            Place::Input(i) => (&self.sources[i].first, self.sources[i].of_rows, self.sources[i].dtype),
-            Place::Output(k) => (&self.sinks[k].first, self.sinks[k].of_rows, self.sinks[k].dtype),
-        };
-        // SAFETY: the tile's elements are elements of the inputs and outputs.
-        unsafe { first.pointer().add(span.elements(of_rows).0 * dtype.size()) }
+            Place::Kept { at, size } => unsafe { self.slot(room, self.placement.slots).add(at + span.column * size) },
+            Place::Input(i) => self.sources[i].address(span.elements(self.sources[i].of_rows).0),
+            Place::Output(k) => {
+                let sink = &self.sinks[k];
+                // SAFETY: the tile's elements are elements of the output.
+                unsafe { sink.first.pointer().add(span.elements(sink.of_rows).0 * sink.dtype.size()) }
+            }
+        }
     }
 
     fn fill_fixed(&self, room: Room) {
@@ -498,18 +520,36 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Where inputs of a region of single elements are read by blocks of rows, and rows are longer than a tile: their length. A block
-/// of a part of the columns can have more rows, and memory is quicker where lines are read that follow each other.
-fn bands(op: &Fused, inputs: &[Operand], outputs: &[Output]) -> Option<usize> {
-    if op.space.columns() != 1 {
-        return None;
+impl Bands {
+    /// The bands of a region of single elements, if an input lies in rows. One that is read by blocks of rows needs them where
+    /// its rows are longer than a tile: a block of a part of the columns can have more rows, and memory is quicker where lines
+    /// are read that follow each other.
+    fn of(op: &Fused, inputs: &[Operand], outputs: &[Output]) -> Option<Bands> {
+        if op.space.columns() != 1 {
+            return None;
+        }
+        let walks: SmallVec<[Walk; 8]> = inputs.iter().map(|x| Walk::new(x.layout)).collect();
+        let turned = |(walk, x): (&Walk, &Operand)| Turned::columns(walk, x.dtype.size());
+        let mut turned = walks.iter().zip(inputs).filter_map(turned);
+        let bands = match turned.next() {
+            Some(columns) if columns <= TILE || turned.any(|other| other != columns) => return None,
+            Some(columns) => Bands { rows: turned::ROWS, columns },
+            None => {
+                let lies_in_rows = |walk: &&Walk| walk.sizes.len() > 1 && matches!(walk.inner().1, 0 | 1);
+                let lengths = walks.iter().filter(lies_in_rows).map(|walk| walk.inner().0);
+                Bands { rows: 1, columns: lengths.filter(|&columns| columns >= LONG).min()? }
+            }
+        };
+        // Parts of rows begin with a line of what is written past the caches.
+        let by_lines = |output: &Output| (bands.columns * output.dtype.size()).is_multiple_of(size_of::<Line>());
+        let fits = |output: &Output| by_lines(output) || bytes_of(output) < stream::STREAM_BYTES;
+        outputs.iter().all(fits).then_some(bands)
     }
-    let columns = |x: &Operand| Turned::columns(&Walk::new(x.layout), x.dtype.size());
-    let mut found = inputs.iter().filter_map(columns);
-    let columns = found.next()?;
-    // Parts of rows begin with a line.
-    let by_lines = |output: &Output| (columns * output.dtype.size()).is_multiple_of(size_of::<Line>());
-    (columns > TILE && found.all(|other| other == columns) && outputs.iter().all(by_lines)).then_some(columns)
+
+    /// Tiles of a row.
+    fn tiles(self) -> usize {
+        self.columns.div_ceil(TILE)
+    }
 }
 
 /// A cache line of registers.
@@ -543,6 +583,10 @@ unsafe fn fill(value: Scalar, dtype: DType, to: *mut u8) {
 fn is_constant(op: &Fused, register: u16) -> bool {
     let index = usize::from(register).checked_sub(op.inputs.len());
     index.is_some_and(|index| matches!(op.code[index].op, Code::Const(_)))
+}
+
+fn bytes_of(output: &Output) -> usize {
+    output.shape.numel() * output.dtype.size()
 }
 
 fn is_half(dtype: DType) -> bool {

@@ -15,8 +15,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// How an input lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Lies {
-    /// Element after element.
+    /// Element after element, in every tile.
     Dense,
+    /// One element for every tile.
+    One,
     /// One element for all.
     Constant,
     Otherwise,
@@ -180,6 +182,12 @@ impl<'a> Placing<'a> {
         input.is_some_and(|input| self.region.lies[register] == Lies::Dense && is_half(input.dtype))
     }
 
+    /// Whether a register is an input of one element for every tile that machine code can read there.
+    fn is_one(&self, register: usize) -> bool {
+        let input = self.region.op.inputs.get(register);
+        input.is_some_and(|input| self.region.lies[register] == Lies::One && input.dtype == DType::F32)
+    }
+
     /// Gives every register a place. A slot is used again after the last unit that reads it. On failure the number of
     /// the unit that could not be compiled.
     fn place_units(&mut self, units: &[Unit]) -> Result<(), (usize, Refused)> {
@@ -207,7 +215,8 @@ impl<'a> Placing<'a> {
                 last_use[register] = None;
             }
             let is_input = lies.get(register) == Some(&Lies::Dense);
-            let is_here = is_input && !(self.is_narrow(register) && by_loops[register]);
+            let is_here = is_input && !(self.is_narrow(register) && by_loops[register])
+                || self.is_one(register) && !by_loops[register];
             if is_here {
                 self.placement.places[register] = Place::Input(register);
             }
@@ -311,6 +320,7 @@ impl<'a> Placing<'a> {
         let of_rows = op.code[run[0]].of_rows;
         let stored = |register: u16| match places[usize::from(register)] {
             _ if op.of_rows(register) && !of_rows => Some(Stored::One),
+            Place::Input(i) if self.is_one(i) => Some(Stored::One),
             Place::Slot(_) | Place::Kept { .. } => Stored::held(op.dtype_of(register)),
             Place::Output(k) if self.region.written[k].streams => Some(Stored::F32PastCaches),
             Place::Input(_) | Place::Output(_) => Stored::of(op.dtype_of(register)),

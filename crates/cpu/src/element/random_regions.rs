@@ -239,7 +239,7 @@ fn check<T: Sample>(seed: u64, shape: &[usize], row_dims: usize) {
 #[test]
 fn several_results_are_those_of_the_instructions_one_by_one() {
     for seed in 0..12 {
-        for shape in [&[5, 7][..], &[1], &[3, 1, 341], &[2, 1025], &[41, 67], &[0, 3]] {
+        for shape in [&[5, 7][..], &[1], &[3, 1, 341], &[2, 1025], &[3, 2, 700], &[41, 67], &[0, 3]] {
             check::<f32>(seed, shape, shape.len());
             check::<half::bf16>(seed + 100, shape, shape.len());
         }
@@ -251,8 +251,9 @@ fn several_results_are_those_of_the_instructions_one_by_one() {
 #[test]
 fn rows_are_combined_and_spread_as_alone() {
     for seed in 0..30 {
-        let spaces: [(&[usize], usize); 9] = [
+        let spaces: [(&[usize], usize); 10] = [
             (&[256, 10], 1),
+            (&[5, 700], 1),
             (&[37, 2], 1),
             (&[5, 33], 1),
             (&[3, 4, 65], 2),

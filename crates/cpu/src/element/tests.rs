@@ -380,6 +380,46 @@ fn a_transposed_operand_goes_past_the_caches_in_parts_of_rows() {
     }
 }
 
+/// (a + row) · column, and column^row, which no machine code does, from long rows on: the result streamed and not.
+#[test]
+fn rows_and_columns_are_repeated_over_long_rows() {
+    let streamed = stream::STREAM_BYTES / 4 / 1040 + 1;
+    for (rows, columns) in [(5, 511), (5, 512), (3, 1300), (streamed, 1040), (streamed, 1041)] {
+        let shape = Shape::new(&[rows, columns]);
+        let a = Case::<f32>::dense(1, &[rows, columns]);
+        let row = Case::new(2, columns, Layout::contiguous(&Shape::new(&[1, columns])).expand(&shape));
+        let column = Case::new(3, rows, Layout::contiguous(&Shape::new(&[rows, 1])).expand(&shape));
+        let fused = Fused {
+            space: Space::elements(shape.clone()),
+            inputs: vec![Source { dtype: DType::F32, of_rows: false }; 3],
+            code: vec![
+                instr(Element::Binary(BinaryOp::Add), [0, 1, 0], DType::F32),
+                instr(Element::Binary(BinaryOp::Mul), [3, 2, 0], DType::F32),
+            ],
+            outputs: SmallVec::from_slice(&[4]),
+        };
+        let element = |i: usize| (a.data[i] + row.data[i % columns]) * column.data[i / columns];
+        let want: Vec<f32> = (0..rows * columns).map(element).collect();
+        let power = Fused::single(Element::Binary(BinaryOp::Pow), shape.clone(), &[DType::F32; 2], DType::F32);
+        let powers = |i: usize| math::pow(column.data[i / columns], row.data[i % columns]);
+        let powers: Vec<f32> = (0..if rows < streamed { rows * columns } else { 0 }).map(powers).collect();
+        let par = Par::new(3);
+        for level in Level::available() {
+            let context = Context { par: &par, level };
+            let got = testing::output::<f32>(&shape, |output| {
+                run(&fused, &[a.operand(), row.operand(), column.operand()], &[output], context);
+            });
+            assert!(bits(&got) == bits(&want), "{shape} at {level:?}");
+            if rows < streamed {
+                let got = testing::output::<f32>(&shape, |output| {
+                    run(&power, &[column.operand(), row.operand()], &[output], context);
+                });
+                assert_eq!(bits(&got), bits(&powers), "powers of {shape} at {level:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn more_results_than_vector_registers_are_all_there() {
     let shape = Shape::new(&[3, 37]);
