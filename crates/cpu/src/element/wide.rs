@@ -15,6 +15,7 @@ use crate::stream::{LINE, prefetch};
 use meshwork_graph::DType;
 use meshwork_graph::ops::{Code, Fused};
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// Bytes of rows that are kept from one pass to the next, at most: they stay in the second cache, beside the operands.
 const MOST_KEPT: usize = 256 << 10;
@@ -41,6 +42,31 @@ struct Pass {
     places: Vec<Place>,
     /// Whether results are stored.
     stores: bool,
+}
+
+/// Part number `index` of `count`.
+#[derive(Clone, Copy)]
+struct Share {
+    index: usize,
+    count: usize,
+}
+
+impl Share {
+    /// What a pass over a row asks for of the next one. The first waits for memory itself, unless there is no other.
+    fn of(pass: usize, passes: usize) -> Option<Share> {
+        let index = if passes == 1 { 0 } else { pass.checked_sub(1)? };
+        Some(Share { index, count: passes.max(2) - 1 })
+    }
+
+    /// A part of it.
+    fn part(self, index: usize, count: usize) -> Share {
+        Share { index: self.index * count + index, count: self.count * count }
+    }
+
+    /// So much of `0..len`.
+    fn range(self, len: usize) -> Range<usize> {
+        len * self.index / self.count..len * (self.index + 1) / self.count
+    }
 }
 
 /// Whether an instruction makes a value of a row from its elements.
@@ -286,9 +312,9 @@ impl Plan<'_> {
     pub(super) fn row(&self, wide: &Wide, room: Room, row: usize) {
         let whole = Span { start: row, rows: 1, column: 0, columns: 1, width: self.columns };
         self.steps(&wide.loads, &self.placement.places, room, whole);
-        for pass in &wide.passes {
+        for (number, pass) in wide.passes.iter().enumerate() {
             self.steps(&pass.before, &self.placement.places, room, whole);
-            self.pass_over(pass, room, whole);
+            self.pass_over(pass, room, whole, Share::of(number, wide.passes.len()));
         }
         self.steps(&wide.after, &self.placement.places, room, whole);
         for k in (0..self.sinks.len()).filter(|&k| self.sinks[k].of_rows) {
@@ -306,7 +332,7 @@ impl Plan<'_> {
         }
     }
 
-    fn pass_over(&self, pass: &Pass, room: Room, whole: Span) {
+    fn pass_over(&self, pass: &Pass, room: Room, whole: Span, asks: Option<Share>) {
         let inputs = self.sources.len();
         let mut roots: SmallVec<[Roots; 4]> = pass.combining.iter().map(|_| Roots::new()).collect();
         let only_picks =
@@ -325,7 +351,7 @@ impl Plan<'_> {
             if only_picks && !pass.combining.iter().any(|&index| self.picks_from(room, span, index)) {
                 continue;
             }
-            for step in &pass.tiles {
+            for (number, step) in pass.tiles.iter().enumerate() {
                 match *step {
                     Step::Load { input, slot } => self.load_tile(input, slot, room, span),
                     Step::Compute { index, to } => match pass.combining.iter().position(|&other| other == index) {
@@ -334,9 +360,11 @@ impl Plan<'_> {
                     },
                     Step::Run { native, ref operands, of_rows } => self.native(native, operands, of_rows, room, span),
                 }
+                if let Some(share) = asks {
+                    self.ask_for(Span { start: whole.start + 1, ..span }, share.part(number, pass.tiles.len()));
+                }
             }
             if pass.stores {
-                self.ask_for(Span { start: whole.start + 1, ..span });
                 for k in (0..self.sinks.len()).filter(|&k| !self.sinks[k].of_rows && self.placement.stored[k]) {
                     self.store(&pass.places, k, room, span);
                 }
@@ -357,15 +385,15 @@ impl Plan<'_> {
         }
     }
 
-    /// Asks for the tile of a row that comes next, while results are on their way to memory.
-    fn ask_for(&self, span: Span) {
+    /// Asks for a share of a tile of the row that comes next, while others are computed.
+    fn ask_for(&self, span: Span, share: Share) {
         if span.start == self.rows {
             return;
         }
         for source in self.sources.iter().filter(|source| !source.of_rows && source.walk.is_dense()) {
             let (size, (first, count)) = (source.dtype.size(), span.elements(false));
             let from = source.first.pointer().wrapping_add(first * size);
-            (0..(count * size).div_ceil(LINE)).for_each(|line| prefetch(from.wrapping_add(line * LINE)));
+            share.range((count * size).div_ceil(LINE)).for_each(|line| prefetch(from.wrapping_add(line * LINE)));
         }
     }
 
