@@ -4,7 +4,8 @@
 //!
 //! The filter is a part of a product's or convolution's name, as in `1024×1024×` or `LeNet 2 forward`.
 
-use meshwork_cpu::{Context, Level, Operand, Output, Par, attention, conv, dot, pool};
+use half::bf16;
+use meshwork_cpu::{Context, Level, Operand, Output, Par, Stored, attention, conv, dot, pool};
 use meshwork_graph::canonical::Blocking;
 use meshwork_graph::ops::{
     Attention, AttentionMask, AttentionResult, AvgPool, AvgPoolInput, Conv, ConvGeometry, ConvInput, ConvWeight, Dot,
@@ -276,11 +277,42 @@ fn convolutions(filter: &str, context: Context, peak: f64) {
 const ATTENTIONS: [[usize; 4]; 5] =
     [[16, 128, 8, 32], [16, 128, 8, 64], [2, 1024, 8, 64], [1, 1024, 8, 128], [1, 1024, 1, 64]];
 
+/// Elements of a type.
+enum Data {
+    F32(Vec<f32>),
+    Bf16(Vec<bf16>),
+}
+
+impl Data {
+    /// As many times ½.
+    fn halves(ty: &Type) -> Data {
+        let count = ty.shape.numel();
+        match ty.dtype {
+            DType::BF16 => Data::Bf16(vec![bf16::from_f32(0.5); count]),
+            _ => Data::F32(vec![0.5; count]),
+        }
+    }
+
+    fn operand<'a>(&'a self, layout: &'a Layout) -> Operand<'a> {
+        match self {
+            Data::F32(data) => Operand::of(data, layout),
+            Data::Bf16(data) => Operand::of(data, layout),
+        }
+    }
+
+    fn output<'a>(&'a mut self, shape: &'a Shape) -> Output<'a> {
+        match self {
+            Data::F32(data) => Output::of(data, shape),
+            Data::Bf16(data) => Output::of(data, shape),
+        }
+    }
+}
+
 /// Forward and backward passes of causal attention, all results together; only pairs that are seen count.
-fn attentions(filter: &str, context: Context, peak: f64) {
+fn attentions<S: Stored>(filter: &str, context: Context, peak: f64) {
     use AttentionResult::{Key, Normalizer, Output as Mean, Query, Value};
     for [b, t, h, d] in ATTENTIONS {
-        let name = format!("{b}×{t}×{h}×{d}");
+        let name = format!("{b}×{t}×{h}×{d} {}", S::DTYPE);
         let wanted = |what: &str| format!("{name} {what}").contains(filter);
         if !["forward", "backward"].into_iter().any(wanted) {
             continue;
@@ -294,17 +326,18 @@ fn attentions(filter: &str, context: Context, peak: f64) {
             // Normalizers and deltas have a number for each row.
             let shapes =
                 op.inputs().into_iter().zip([4, 4, 4, 3, 4, 3]).map(|(_, rank)| Shape::new(&[b, t, h, d][..rank]));
-            let types: Vec<Type> = shapes.map(|shape| Type { dtype: DType::F32, shape }).collect();
+            let dtype = |rank| if rank == 4 { S::DTYPE } else { DType::F32 };
+            let types: Vec<Type> = shapes.map(|shape| Type { dtype: dtype(shape.rank()), shape }).collect();
             let refs: Vec<&Type> = types.iter().collect();
             let flops = op.flops(&refs, &types[0]) as f64;
             let layouts: Vec<Layout> = types.iter().map(|ty| Layout::contiguous(&ty.shape)).collect();
-            let data: Vec<Vec<f32>> = types.iter().map(|ty| vec![0.5; ty.shape.numel()]).collect();
-            let inputs: Vec<Operand> = data.iter().zip(&layouts).map(|(x, layout)| Operand::of(x, layout)).collect();
+            let data: Vec<Data> = types.iter().map(Data::halves).collect();
+            let inputs: Vec<Operand> = data.iter().zip(&layouts).map(|(x, layout)| x.operand(layout)).collect();
             let outputs = Op::from(op.clone()).results(&refs).expect("operands that fit");
-            let mut outs: Vec<Vec<f32>> = outputs.iter().map(|ty| vec![0.0; ty.shape.numel()]).collect();
-            let bytes = attention::scratch(&op, DType::F32, &layouts.iter().collect::<Vec<_>>(), context.par.threads());
+            let mut outs: Vec<Data> = outputs.iter().map(Data::halves).collect();
+            let bytes = attention::scratch(&op, S::DTYPE, &layouts.iter().collect::<Vec<_>>(), context.par.threads());
             let time = timed(bytes, |scratch| {
-                let outs = outs.iter_mut().zip(&outputs).map(|(out, ty)| Output::of(out, &ty.shape)).collect();
+                let outs = outs.iter_mut().zip(&outputs).map(|(out, ty)| out.output(&ty.shape)).collect();
                 attention::run(&op, &inputs, outs, scratch, context);
             });
             let speed = flops / time * 1e-9;
@@ -367,7 +400,8 @@ fn main() {
         price(&filter, context);
     }
     if wanted("attention") {
-        attentions(&filter, context, peak);
+        attentions::<f32>(&filter, context, peak);
+        attentions::<bf16>(&filter, context, peak);
     }
     if wanted("conv") {
         convolutions(&filter, context, peak);

@@ -143,9 +143,9 @@ macro_rules! multiversion {
                 }
                 match level {
                     // SAFETY: a level is only in force when the processor has its features.
-                    $crate::simd::Level::Avx512 | $crate::simd::Level::Avx512Bf16 => return unsafe { avx512($($arg),*) },
+                    $crate::simd::Level::Avx512 | $crate::simd::Level::Avx512Bf16 => return unsafe { avx512 $(::<$($generic),*>)? ($($arg),*) },
                     // SAFETY: as above.
-                    $crate::simd::Level::Avx2 => return unsafe { avx2($($arg),*) },
+                    $crate::simd::Level::Avx2 => return unsafe { avx2 $(::<$($generic),*>)? ($($arg),*) },
                     _ => {}
                 }
             }

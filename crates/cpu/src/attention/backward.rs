@@ -1,16 +1,15 @@
 //! The gradients by queries, keys and values.
 
 use super::BLOCK;
-use super::call::{Call, Line};
+use super::call::{Call, Line, Sides};
 use super::plan::{Pass, Rooms, Task};
-use super::rows::Matrix;
-use super::softmax::{Number, slope_block, weigh_block};
+use super::softmax::{Input, Number};
 use super::tile::Panels;
-use crate::gemm::{Element, Real};
+use crate::gemm::Real;
 use meshwork_graph::ops::AttentionResult;
 
 /// Computes the backward pass.
-pub fn run<S: Element<Real: Number>>(call: &Call<S>, scratch: &mut [u8]) {
+pub fn run<S: Input>(call: &Call<S>, scratch: &mut [u8]) {
     let sizes = &call.plan.sizes;
     call.run(scratch, |pass, task, rooms| {
         let count = task.keys.len();
@@ -22,11 +21,9 @@ pub fn run<S: Element<Real: Number>>(call: &Call<S>, scratch: &mut [u8]) {
         // SAFETY: the rooms are the task's, as are the rows of the results.
         unsafe {
             for (_, sums) in sums.clone() {
-                sums.parts(&call.kernels).for_each(|(_, _, rows)| rows.fill(S::Real::ZERO));
+                sums.parts(&call.engine.kernels).for_each(|(_, _, rows)| rows.fill(S::Real::ZERO));
             }
-            let keys = call.keys(task, &rooms);
-            let by_scores = pass.has(AttentionResult::Query) || pass.has(AttentionResult::Key);
-            let values = by_scores.then(|| call.values(task, &rooms));
+            let (keys, values) = (call.keys(pass, task, &rooms), call.values(pass, task, &rooms));
             for index in task.lines.clone() {
                 let (head, unit) = call.unit(task, index);
                 let matters = unit.keys > task.keys.start || pass.has(AttentionResult::Query);
@@ -35,9 +32,9 @@ pub fn run<S: Element<Real: Number>>(call: &Call<S>, scratch: &mut [u8]) {
                     line_of(call, (pass, task), &line, keys, values, &rooms);
                 }
             }
-            let ones = vec![S::Real::ONE; count];
             for (result, sums) in sums {
-                call.store(result, [task.sample, task.keys.start, task.group], sums, &ones);
+                let factor = if result == AttentionResult::Key { call.scale } else { S::Real::ONE };
+                call.store(result, [task.sample, task.keys.start, task.group], sums, &vec![factor; count]);
             }
         }
     });
@@ -47,15 +44,16 @@ pub fn run<S: Element<Real: Number>>(call: &Call<S>, scratch: &mut [u8]) {
 ///
 /// # Safety
 /// The rooms and the unit must be the task's.
-unsafe fn line_of<S: Element<Real: Number>>(
+unsafe fn line_of<S: Input>(
     call: &Call<S>,
     (pass, task): (&Pass, &Task),
     line: &Line<S::Real>,
-    keys: Matrix<S::Real>,
-    values: Option<Matrix<S::Real>>,
+    keys: Sides<S::Real>,
+    values: Sides<S::Real>,
     rooms: &Rooms<S::Real>,
 ) {
-    let (level, sizes) = (call.context.level, &call.plan.sizes);
+    let (softmax, sizes) = (call.softmax(line), &call.plan.sizes);
+    let scored = keys.rows.expect("all results need scores");
     let [normalizers, deltas] = call.numbers(task, line);
     let of_keys = |first, columns| Panels { first, rows: task.keys.len(), columns };
     let by_query = Panels { first: rooms.result, rows: line.len(), columns: sizes.depth };
@@ -66,14 +64,13 @@ unsafe fn line_of<S: Element<Real: Number>>(
         for first in (task.keys.start..end).step_by(BLOCK) {
             let (count, from) = (BLOCK.min(end - first), first - task.keys.start);
             let mask = line.mask(first, count);
-            call.tile(line, [keys.from(from), line.turned], [count, sizes.depth], rooms, rooms.scores);
+            call.tile(line, [scored.from(from), line.turned], [count, sizes.depth], rooms, rooms.scores);
             let tile = |numbers| std::slice::from_raw_parts_mut(numbers, count * line.width);
-            match values {
-                None => weigh_block(level, line.width, tile(rooms.scores), mask.as_ref(), &normalizers),
+            match values.rows {
+                None => softmax.weigh(tile(rooms.scores), mask.as_ref(), &normalizers),
                 Some(values) => {
                     call.tile(line, [values.from(from), turned], [count, sizes.width], rooms, rooms.slopes);
-                    let rows = [&normalizers, &deltas];
-                    slope_block(level, line.width, tile(rooms.scores), tile(rooms.slopes), mask.as_ref(), rows);
+                    softmax.slope(tile(rooms.scores), tile(rooms.slopes), mask.as_ref(), [&normalizers, &deltas]);
                 }
             }
             if pass.has(AttentionResult::Value) {
@@ -84,13 +81,13 @@ unsafe fn line_of<S: Element<Real: Number>>(
                 let out = (of_keys(rooms.by_key, sizes.depth), from);
                 call.sum_over_queries(line, rooms.slopes, line.queries, count, rooms, out);
             }
-            if pass.has(AttentionResult::Query) {
-                call.sum_over_keys(line, rooms.slopes, keys.from(from), count, rooms, (by_query, first > 0));
+            if let Some(keys) = keys.terms {
+                call.sum_over_keys(line, rooms.slopes, keys, [from, count], rooms, (by_query, first > 0));
             }
         }
         if pass.has(AttentionResult::Query) {
             if end == 0 {
-                by_query.parts(&call.kernels).for_each(|(_, _, rows)| rows.fill(S::Real::ZERO));
+                by_query.parts(&call.engine.kernels).for_each(|(_, _, rows)| rows.fill(S::Real::ZERO));
             }
             let at = [task.sample, line.unit.queries.start, line.head];
             call.store(AttentionResult::Query, at, by_query, &[call.scale; super::UNIT][..line.len()]);

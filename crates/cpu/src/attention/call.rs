@@ -1,15 +1,16 @@
 //! One call: operands, results, and what both passes do with them.
 
 use super::BLOCK;
+use super::pairs::{pair_columns, pair_rows};
 use super::plan::{Pass, Plan, Rooms, Task, Unit};
-use super::rows::{Matrix, Rows, copy_rows, padded, store_rows};
-use super::softmax::{Each, Number, UNIT};
-use super::tile::{Left, Panels, Product, Target};
+use super::rows::{Matrix, Rows, copy_rows, store_rows};
+use super::softmax::{Each, Input, Number, Softmax, UNIT};
+use super::tile::{Engine, Left, Panels, Product, Side, Target};
+use crate::gemm::Real;
 use crate::gemm::drive::with_slots;
-use crate::gemm::kernel::Kernels;
 use crate::gemm::pack::pack;
+use crate::gemm::pairs::{Factor, Operand as Pairs, Span};
 use crate::gemm::scratch::Arena;
-use crate::gemm::{Element, Real};
 use crate::kernel::Outputs;
 use crate::operand::Shared;
 use crate::{Context, Operand};
@@ -18,11 +19,14 @@ use meshwork_graph::canonical::{Blocking, Blocks};
 use meshwork_graph::ops::{Attention, AttentionInput, AttentionResult, AttentionSizes};
 use smallvec::SmallVec;
 
+/// Offsets of lines or terms.
+type Offsets = SmallVec<[isize; 256]>;
+
 /// Operands, results and parameters.
-pub struct Call<'a, S: Element<Real: Number>> {
+pub struct Call<'a, S: Input> {
     pub plan: Plan,
     pub context: Context<'a>,
-    pub kernels: Kernels<S::Real>,
+    pub engine: Engine<S::Real>,
     pub scale: S::Real,
     query: Rows<'a, S>,
     key: Rows<'a, S>,
@@ -35,14 +39,23 @@ pub struct Call<'a, S: Element<Real: Number>> {
     outputs: [Option<Shared<u8>>; 5],
 }
 
+/// The keys of a task, or their values.
+#[derive(Clone, Copy)]
+pub struct Sides<R> {
+    /// As left operand: rows of features.
+    pub rows: Option<Side<R>>,
+    /// As right operand, whose terms are keys.
+    pub terms: Option<Side<R>>,
+}
+
 /// A unit of a query head, and what is needed of it again and again.
 pub struct Line<R> {
     pub head: usize,
     pub unit: Unit,
-    /// Its queries, scaled, as rows ...
-    pub queries: Matrix<R>,
-    /// ... and transposed, as right operand of a product.
-    pub turned: Matrix<R>,
+    /// Its queries as right operand whose terms are queries ...
+    pub queries: Side<R>,
+    /// ... and one whose terms are features.
+    pub turned: Side<R>,
     /// Columns of its tiles.
     pub width: usize,
     /// Keys that each query sees.
@@ -63,9 +76,9 @@ impl<R> Line<R> {
 }
 
 // SAFETY: operands are only read, and tasks write to rows of results that are theirs alone.
-unsafe impl<S: Element<Real: Number>> Sync for Call<'_, S> {}
+unsafe impl<S: Input> Sync for Call<'_, S> {}
 
-impl<'a, S: Element<Real: Number>> Call<'a, S> {
+impl<'a, S: Input> Call<'a, S> {
     pub fn new(op: &Attention, inputs: &[Operand<'a>], outputs: &Outputs, context: Context<'a>) -> Self {
         let layouts: Vec<&Layout> = inputs.iter().map(|input| input.layout).collect();
         let names = op.inputs();
@@ -76,10 +89,11 @@ impl<'a, S: Element<Real: Number>> Call<'a, S> {
         for (result, output) in op.results.iter().zip(outputs) {
             places[*result as usize] = Some(Shared(output.bytes()));
         }
+        let plan = Plan::new::<S>(op, &layouts, context.par.lanes());
         Call {
-            plan: Plan::new::<S>(op, &layouts, context.par.lanes()),
+            engine: plan.engine(context.level),
+            plan,
             context,
-            kernels: S::Real::kernels(context.level),
             scale: S::Real::from_f64(op.scale.as_f64()),
             query: elements(AttentionInput::Query).expect("an operand of all results"),
             key: elements(AttentionInput::Key).expect("an operand of all results"),
@@ -99,50 +113,118 @@ impl<'a, S: Element<Real: Number>> Call<'a, S> {
         for pass in &self.plan.passes {
             with_slots(self.context.par, slots, self.plan.tasks(pass), &|slot, task| {
                 let mut arena = rooms.slot(slot, bytes);
-                let rooms = self.plan.rooms(&self.kernels, |count| arena.take(count));
+                let rooms = self.plan.rooms(&self.engine, |count| arena.take(count));
                 work(pass, &self.plan.task(pass, task), rooms);
             });
         }
     }
 
-    /// The keys' rows of a task, those from its first key on.
+    /// The keys of a task, those from its first key on.
     ///
     /// # Safety
     /// The rooms must be the task's.
-    pub unsafe fn keys(&self, task: &Task, rooms: &Rooms<S::Real>) -> Matrix<S::Real> {
+    pub unsafe fn keys(&self, pass: &Pass, task: &Task, rooms: &Rooms<S::Real>) -> Sides<S::Real> {
+        let wanted = [true, pass.has(AttentionResult::Query)];
         // SAFETY: the caller's promise.
-        unsafe { self.rows(&self.key, 0, self.plan.sizes.depth, task, rooms.keys) }
+        unsafe { self.sides(&self.key, 0, self.plan.sizes.depth, wanted, task, rooms.keys) }
     }
 
-    /// The values' rows of a task, those from its first key on.
+    /// The values of a task, those from its first key on, as far as they are needed.
     ///
     /// # Safety
     /// The rooms must be the task's.
-    pub unsafe fn values(&self, task: &Task, rooms: &Rooms<S::Real>) -> Matrix<S::Real> {
-        let rows = self.value.as_ref().expect("an operand of this result");
-        // SAFETY: the caller's promise.
-        unsafe { self.rows(rows, 1, self.plan.sizes.width, task, rooms.values) }
+    pub unsafe fn values(&self, pass: &Pass, task: &Task, rooms: &Rooms<S::Real>) -> Sides<S::Real> {
+        let by_scores = pass.has(AttentionResult::Query) || pass.has(AttentionResult::Key);
+        match &self.value {
+            Some(rows) if by_scores || pass.has(AttentionResult::Output) => {
+                let wanted = [by_scores, pass.has(AttentionResult::Output)];
+                // SAFETY: the caller's promise.
+                unsafe { self.sides(rows, 1, self.plan.sizes.width, wanted, task, rooms.values) }
+            }
+            _ => Sides { rows: None, terms: None },
+        }
     }
 
-    unsafe fn rows(
+    unsafe fn sides(
         &self,
         rows: &Rows<S>,
         which: usize,
         width: usize,
+        wanted: [bool; 2],
         task: &Task,
-        out: *mut S::Real,
-    ) -> Matrix<S::Real> {
+        [room, terms_room]: [*mut S::Real; 2],
+    ) -> Sides<S::Real> {
+        let (level, count) = (self.context.level, task.keys.len());
         // SAFETY: the task's keys are the operand's; what is not copied has the type of numbers.
         unsafe {
             let rows = rows.at(task.sample, task.keys.start, task.group);
-            if self.plan.copies[which] {
-                return copy_rows(self.context.level, rows, task.keys.len(), width, S::Real::ONE, out);
+            if self.engine.pairs.is_some() {
+                return Sides {
+                    rows: wanted[0].then(|| self.pairs_of_features(rows, count, width, room)),
+                    terms: wanted[1].then(|| self.pairs_of_rows(rows, count, width, terms_room)),
+                };
             }
-            Matrix { first: rows.first.cast(), step: rows.step }
+            let matrix = match self.plan.copies[which] {
+                true => copy_rows(level, rows, count, width, room),
+                false => Matrix { first: rows.first.cast(), step: rows.step },
+            };
+            let side = |wanted: bool| wanted.then_some(self.in_rows(matrix));
+            Sides { rows: side(wanted[0]), terms: side(wanted[1]) }
         }
     }
 
-    /// A unit's rows of an operand, as they are and transposed.
+    /// Rows of numbers as an operand.
+    fn in_rows(&self, matrix: Matrix<S::Real>) -> Side<S::Real> {
+        Side { matrix, panel: self.engine.kernels.columns(), span: Span::NONE }
+    }
+
+    /// A copy of rows, in pairs of neighbouring features: a left operand.
+    ///
+    /// # Safety
+    /// The rows must be readable, elements be bf16, and `room` large enough.
+    unsafe fn pairs_of_features(
+        &self,
+        rows: Matrix<S>,
+        count: usize,
+        width: usize,
+        room: *mut S::Real,
+    ) -> Side<S::Real> {
+        let (lines, terms) = (steps(count, rows.step), steps(width, 1));
+        let operand = Pairs { factor: Factor::Left, data: rows.first.cast(), lines: &lines, terms: &terms };
+        // SAFETY: the caller's promise.
+        let span = unsafe { operand.copy(self.context.level, room.cast()) };
+        Side { matrix: Matrix { first: room, step: self.engine.units(width) as isize }, panel: 0, span }
+    }
+
+    /// A copy of rows, in pairs of neighbouring ones: a right operand whose terms are rows.
+    ///
+    /// # Safety
+    /// As for [`Call::pairs_of_features`].
+    unsafe fn pairs_of_rows(&self, rows: Matrix<S>, count: usize, width: usize, room: *mut S::Real) -> Side<S::Real> {
+        // SAFETY: the caller's promise.
+        unsafe { self.packed_pairs(rows.first, &steps(width, 1), &steps(count, rows.step), room) }
+    }
+
+    /// Lines by terms, packed in pairs of terms: a right operand.
+    ///
+    /// # Safety
+    /// As for [`Call::pairs_of_features`].
+    unsafe fn packed_pairs(
+        &self,
+        data: *const S,
+        lines: &[isize],
+        terms: &[isize],
+        room: *mut S::Real,
+    ) -> Side<S::Real> {
+        let columns = self.engine.kernels.columns();
+        let operand = Pairs { factor: Factor::Right, data: data.cast(), lines, terms };
+        // SAFETY: the caller's promise.
+        let span = unsafe { operand.pack(self.context.level, columns, room.cast()) };
+        let matrix = Matrix { first: room.cast_const(), step: columns as isize };
+        Side { matrix, panel: self.engine.units(terms.len()) * columns, span }
+    }
+
+    /// A unit's rows of an operand as right operands: with rows as terms, and with features.
     ///
     /// # Safety
     /// The unit's queries must be the operand's, and the rooms a task's.
@@ -152,19 +234,21 @@ impl<'a, S: Element<Real: Number>> Call<'a, S> {
         [sample, head]: [usize; 2],
         unit: &Unit,
         width: usize,
-        factor: S::Real,
         [plain, panels]: [*mut S::Real; 2],
-    ) -> [Matrix<S::Real>; 2] {
-        let (level, queries) = (self.context.level, &unit.queries);
-        let step = padded(width) as isize;
-        let lines: Each<isize> = std::array::from_fn(|i| i as isize * step);
-        let columns = self.kernels.columns();
+    ) -> [Side<S::Real>; 2] {
+        let (level, queries, columns) = (self.context.level, &unit.queries, self.engine.kernels.columns());
+        let terms = steps(width, 1);
         // SAFETY: the caller's promise: the unit's queries, and rooms for a unit.
         unsafe {
-            let plain = copy_rows(level, rows.at(sample, queries.start, head), queries.len(), width, factor, plain);
-            let terms: SmallVec<[isize; 256]> = (0..width as isize).collect();
-            pack(level, plain.first, &lines[..queries.len()], &terms, columns, panels);
-            [plain, Matrix { first: panels, step: columns as isize }]
+            let rows = rows.at(sample, queries.start, head);
+            if self.engine.pairs.is_some() {
+                let turned = self.packed_pairs(rows.first, &steps(queries.len(), rows.step), &terms, panels);
+                return [self.pairs_of_rows(rows, queries.len(), width, plain), turned];
+            }
+            let plain = copy_rows(level, rows, queries.len(), width, plain);
+            pack(level, plain.first, &steps(queries.len(), plain.step), &terms, columns, panels);
+            let turned = Matrix { first: panels.cast_const(), step: columns as isize };
+            [self.in_rows(plain), Side { panel: width * columns, ..self.in_rows(turned) }]
         }
     }
 
@@ -183,26 +267,30 @@ impl<'a, S: Element<Real: Number>> Call<'a, S> {
     /// The rooms must be the task's.
     pub unsafe fn line(&self, task: &Task, head: usize, unit: Unit, rooms: &Rooms<S::Real>) -> Line<S::Real> {
         let AttentionSizes { depth, keys, .. } = self.plan.sizes;
-        let rooms = [rooms.queries, rooms.query_panels];
         // SAFETY: the caller's promise.
-        let [queries, turned] = unsafe { self.turn(&self.query, [task.sample, head], &unit, depth, self.scale, rooms) };
+        let [queries, turned] = unsafe { self.turn(&self.query, [task.sample, head], &unit, depth, rooms.queries) };
         let mut seen = [0; UNIT];
         for (seen, query) in seen.iter_mut().zip(unit.queries.clone()) {
             *seen = self.plan.mask.seen(query, keys, self.length(task));
         }
-        let width = unit.queries.len().next_power_of_two().max(8).max(self.kernels.lanes);
+        let width = unit.queries.len().next_power_of_two().max(8).max(self.engine.kernels.lanes);
         Line { head, unit, queries, turned, width, seen }
     }
 
-    /// The gradients by a line's outputs, as rows and transposed.
+    /// The gradients by a line's outputs as right operands: with queries as terms, and with features.
     ///
     /// # Safety
     /// The rooms must be the task's.
-    pub unsafe fn gradients(&self, task: &Task, line: &Line<S::Real>, rooms: &Rooms<S::Real>) -> [Matrix<S::Real>; 2] {
+    pub unsafe fn gradients(&self, task: &Task, line: &Line<S::Real>, rooms: &Rooms<S::Real>) -> [Side<S::Real>; 2] {
         let rows = self.gradient.as_ref().expect("an operand of gradients");
-        let rooms = [rooms.gradients, rooms.gradient_panels];
+        let (at, width) = ([task.sample, line.head], self.plan.sizes.width);
         // SAFETY: the caller's promise.
-        unsafe { self.turn(rows, [task.sample, line.head], &line.unit, self.plan.sizes.width, S::Real::ONE, rooms) }
+        unsafe { self.turn(rows, at, &line.unit, width, rooms.gradients) }
+    }
+
+    /// What is done to a line's tiles between the products.
+    pub fn softmax(&self, line: &Line<S::Real>) -> Softmax<S> {
+        Softmax { level: self.context.level, width: line.width, scale: self.scale }
     }
 
     /// Normalizers and deltas of a line's queries.
@@ -219,14 +307,14 @@ impl<'a, S: Element<Real: Number>> Call<'a, S> {
         })
     }
 
-    /// The products of `count` rows of `features` and a line's transposed rows: a tile.
+    /// The products of `count` rows of `features` and a line's queries: a tile.
     ///
     /// # Safety
     /// The rows must be there, and room for the tile at `out`.
     pub unsafe fn tile(
         &self,
         line: &Line<S::Real>,
-        [rows, turned]: [Matrix<S::Real>; 2],
+        [rows, turned]: [Side<S::Real>; 2],
         [count, features]: [usize; 2],
         rooms: &Rooms<S::Real>,
         out: *mut S::Real,
@@ -236,16 +324,44 @@ impl<'a, S: Element<Real: Number>> Call<'a, S> {
             columns: line.len(),
             terms: features,
             block: Blocks::contraction(Blocking::Features, features, 1).unit,
-            left: Left::Rows(rows),
+            left: (Left::Rows, rows),
             right: turned,
-            right_panel: features * self.kernels.columns(),
         };
         // SAFETY: the caller's promise.
-        unsafe { product.compute(&self.kernels, rooms.counter, Target::Rows(out, line.width)) };
+        unsafe { self.engine.compute(&product, rooms.counter, Target::Rows(out, line.width)) };
     }
 
-    /// For each query the sum over `count` keys of what a tile has of both times the key's row; added to the queries' rows of
-    /// `out`, or written there.
+    /// A tile of `count` keys as left operand; `lies` says whether its rows are keys.
+    ///
+    /// # Safety
+    /// The tile must be there, and the rooms the task's.
+    unsafe fn left(
+        &self,
+        line: &Line<S::Real>,
+        tile: *const S::Real,
+        count: usize,
+        lies: Left,
+        rooms: &Rooms<S::Real>,
+    ) -> (Left, Side<S::Real>) {
+        let (level, width) = (self.context.level, line.width);
+        let side = self.in_rows(Matrix { first: tile, step: width as isize });
+        if self.engine.pairs.is_none() {
+            return (lies, side);
+        }
+        // SAFETY: the caller's promise; numbers that are made pairs are f32.
+        let (tile, out) = unsafe {
+            let tile = std::slice::from_raw_parts(tile.cast(), count * width);
+            (tile, std::slice::from_raw_parts_mut(rooms.pairs.cast(), UNIT * BLOCK / 2))
+        };
+        let (step, span) = match lies {
+            Left::Rows => (width / 2, pair_columns(level, width, tile, line.len(), out)),
+            Left::Terms => (width, pair_rows(level, width, tile, line.len(), out)),
+        };
+        (lies, Side { matrix: Matrix { first: rooms.pairs, step: step as isize }, span, ..side })
+    }
+
+    /// For each query the sum over `count` keys, from number `from` of the task on, of what a tile has of both times the
+    /// key's row; added to the queries' rows of `out`, or written there.
     ///
     /// # Safety
     /// The tile and the rows must be there, and `out` the task's.
@@ -253,22 +369,23 @@ impl<'a, S: Element<Real: Number>> Call<'a, S> {
         &self,
         line: &Line<S::Real>,
         tile: *const S::Real,
-        rows: Matrix<S::Real>,
-        count: usize,
+        rows: Side<S::Real>,
+        [from, count]: [usize; 2],
         rooms: &Rooms<S::Real>,
         (out, adds): (Panels<S::Real>, bool),
     ) {
-        let product = Product {
-            rows: line.len(),
-            columns: out.columns,
-            terms: count,
-            block: BLOCK,
-            left: Left::Terms(Matrix { first: tile, step: line.width as isize }),
-            right: rows,
-            right_panel: self.kernels.columns(),
-        };
-        // SAFETY: the caller's promise.
-        unsafe { product.compute(&self.kernels, rooms.counter, Target::Panels(out, 0, adds)) };
+        // SAFETY: the caller's promise; blocks begin at even keys.
+        unsafe {
+            let product = Product {
+                rows: line.len(),
+                columns: out.columns,
+                terms: count,
+                block: BLOCK,
+                left: self.left(line, tile, count, Left::Terms, rooms),
+                right: rows.from(self.engine.units(from)),
+            };
+            self.engine.compute(&product, rooms.counter, Target::Panels(out, 0, adds));
+        }
     }
 
     /// For each of `count` keys the sum over a line's queries of what a tile has of both times the query's row; added to the
@@ -280,22 +397,23 @@ impl<'a, S: Element<Real: Number>> Call<'a, S> {
         &self,
         line: &Line<S::Real>,
         tile: *const S::Real,
-        rows: Matrix<S::Real>,
+        rows: Side<S::Real>,
         count: usize,
         rooms: &Rooms<S::Real>,
         (out, first): (Panels<S::Real>, usize),
     ) {
-        let product = Product {
-            rows: count,
-            columns: out.columns,
-            terms: line.len(),
-            block: UNIT,
-            left: Left::Rows(Matrix { first: tile, step: line.width as isize }),
-            right: rows,
-            right_panel: self.kernels.columns(),
-        };
         // SAFETY: the caller's promise.
-        unsafe { product.compute(&self.kernels, rooms.counter, Target::Panels(out, first, true)) };
+        unsafe {
+            let product = Product {
+                rows: count,
+                columns: out.columns,
+                terms: line.len(),
+                block: UNIT,
+                left: self.left(line, tile, count, Left::Rows, rooms),
+                right: rows,
+            };
+            self.engine.compute(&product, rooms.counter, Target::Panels(out, first, true));
+        }
     }
 
     /// Stores rows of a result for positions from the given one on, each times its factor.
@@ -317,7 +435,7 @@ impl<'a, S: Element<Real: Number>> Call<'a, S> {
         // SAFETY: the caller's promise.
         unsafe {
             let out = out.pointer().cast::<S>().add(row * width);
-            for (column, own, numbers) in panels.parts(&self.kernels) {
+            for (column, own, numbers) in panels.parts(&self.engine.kernels) {
                 let columns = own.min(width - column);
                 store_rows(self.context.level, numbers, own, columns, factors, out.add(column), heads * width);
             }
@@ -337,4 +455,9 @@ impl<'a, S: Element<Real: Number>> Call<'a, S> {
             unsafe { *out.pointer().cast::<S::Real>().add(at) = *x };
         }
     }
+}
+
+/// Offsets that are `step` apart.
+fn steps(count: usize, step: isize) -> Offsets {
+    (0..count as isize).map(|i| i * step).collect()
 }

@@ -3,13 +3,13 @@
 use super::BLOCK;
 use super::rows::{PADDING, padded};
 use super::softmax::{Number, UNIT};
-use super::tile;
+use super::tile::{self, Engine};
 use crate::Level;
 use crate::gemm::Element;
-use crate::gemm::kernel::Kernels;
 use crate::gemm::pack::SLACK;
 use crate::gemm::real::same;
 use crate::gemm::scratch::room;
+use half::bf16;
 use meshwork_graph::Layout;
 use meshwork_graph::ops::{Attention, AttentionInput, AttentionMask, AttentionResult, AttentionSizes};
 use smallvec::{SmallVec, smallvec};
@@ -73,6 +73,8 @@ pub struct Plan {
     pub passes: SmallVec<[Pass; 2]>,
     /// Whether keys and values are copied.
     pub copies: [bool; 2],
+    /// Whether operands are made pairs of where there are microkernels for them.
+    in_pairs: bool,
     is_gradient: bool,
     threads: usize,
 }
@@ -94,6 +96,8 @@ impl Plan {
             mask: op.mask,
             passes: SmallVec::new(),
             copies: [AttentionInput::Key, AttentionInput::Value].map(copied),
+            // Keys are cut at multiples of units: not within a pair.
+            in_pairs: same::<S, bf16>() && (op.mask.first_key % 2 == 0 || !op.mask.causal && !op.mask.padded),
             is_gradient: op.results[0].is_gradient(),
             threads,
         };
@@ -180,7 +184,7 @@ impl Plan {
     pub fn bytes<R: Number>(&self) -> usize {
         let bytes = |level| {
             let mut bytes = 0;
-            self.rooms(&R::kernels(level), |count| {
+            self.rooms(&self.engine::<R>(level), |count| {
                 bytes += room::<R>(count);
                 std::ptr::null_mut()
             });
@@ -189,30 +193,52 @@ impl Plan {
         Level::available().into_iter().map(bytes).max().unwrap_or(0)
     }
 
+    /// The microkernels of a level.
+    pub fn engine<R: Number>(&self, level: Level) -> Engine<R> {
+        Engine { kernels: R::kernels(level), pairs: if self.in_pairs { R::pairs(level) } else { None } }
+    }
+
     /// A task's memory; `take` gives room for so many numbers.
-    pub fn rooms<R: Number>(&self, kernels: &Kernels<R>, mut take: impl FnMut(usize) -> *mut R) -> Rooms<R> {
+    pub fn rooms<R: Number>(&self, engine: &Engine<R>, mut take: impl FnMut(usize) -> *mut R) -> Rooms<R> {
         let AttentionSizes { keys, depth, width, .. } = self.sizes;
         let (columns, value_columns) = (padded(depth), padded(width));
         let backward = |count: usize| if self.is_gradient { count } else { 0 };
-        let copied = |i: usize, columns: usize| if self.copies[i] { keys * columns } else { 0 };
         let summed = |result, columns: usize| {
             let most =
                 |pass: &Pass| if pass.has(result) { keys.div_ceil(BLOCK).div_ceil(pass.keys) * BLOCK } else { 0 };
             self.passes.iter().map(most).max().unwrap_or(0) * columns
         };
+        let has = |result| self.passes.iter().any(|pass| pass.has(result));
+        let panels = |terms: usize, columns: usize| {
+            engine.units(terms) * columns.next_multiple_of(engine.kernels.columns()) + SLACK
+        };
+        let (key_rows, key_terms, value_rows, value_terms) = match engine.pairs {
+            Some(_) => (
+                keys * engine.units(depth),
+                if has(AttentionResult::Query) { panels(keys, depth) } else { 0 },
+                backward(keys * engine.units(width)),
+                if has(AttentionResult::Output) { panels(keys, width) } else { 0 },
+            ),
+            None => {
+                let copied = |i: usize, columns: usize| if self.copies[i] { keys * columns } else { 0 };
+                (copied(0, columns), 0, copied(1, value_columns), 0)
+            }
+        };
+        let rows = |columns: usize, padded: usize| {
+            if engine.pairs.is_some() { panels(UNIT, columns) } else { UNIT * padded }
+        };
         Rooms {
-            keys: take(copied(0, columns)),
-            values: take(copied(1, value_columns)),
-            queries: take(UNIT * columns),
-            query_panels: take(UNIT * depth + SLACK),
-            gradients: take(backward(UNIT * value_columns)),
-            gradient_panels: take(backward(UNIT * width + SLACK)),
+            keys: [take(key_rows), take(key_terms)],
+            values: [take(value_rows), take(value_terms)],
+            queries: [take(rows(depth, columns)), take(panels(depth, UNIT))],
+            gradients: [take(backward(rows(width, value_columns))), take(backward(panels(width, UNIT)))],
             scores: take(BLOCK * UNIT),
             slopes: take(backward(BLOCK * UNIT)),
+            pairs: take(if engine.pairs.is_some() { BLOCK * UNIT / 2 } else { 0 }),
             result: take(UNIT * if self.is_gradient { columns } else { value_columns }),
             by_key: take(summed(AttentionResult::Key, columns)),
             by_value: take(summed(AttentionResult::Value, value_columns)),
-            counter: take(tile::counter(kernels)),
+            counter: take(tile::counter(&engine.kernels)),
         }
     }
 }
@@ -220,22 +246,20 @@ impl Plan {
 /// A task's memory.
 #[derive(Clone, Copy)]
 pub struct Rooms<R> {
-    /// Copies of the keys' rows.
-    pub keys: *mut R,
-    /// Copies of the values' rows.
-    pub values: *mut R,
-    /// A unit's queries, scaled.
-    pub queries: *mut R,
-    /// Their transpose, in panels as wide as a tile.
-    pub query_panels: *mut R,
-    /// A unit's gradients.
-    pub gradients: *mut R,
-    /// Their transpose.
-    pub gradient_panels: *mut R,
+    /// Copies of the keys: as rows, and with keys as terms where that is something else.
+    pub keys: [*mut R; 2],
+    /// Copies of the values.
+    pub values: [*mut R; 2],
+    /// A unit's queries, and their transpose.
+    pub queries: [*mut R; 2],
+    /// A unit's gradients, and their transpose.
+    pub gradients: [*mut R; 2],
     /// A unit's scores by a block of keys.
     pub scores: *mut R,
     /// The gradients by them.
     pub slopes: *mut R,
+    /// One of them in pairs.
+    pub pairs: *mut R,
     /// What a unit's queries get.
     pub result: *mut R,
     /// Gradients by the keys of the task.

@@ -76,22 +76,22 @@ struct Source<T> {
 }
 
 multiversion! {
-    fn copy<S: Element<Real: Number>>(source: Source<S>, factor: S::Real, out: &mut [S::Real]) = copy_of;
+    fn copy<S: Element<Real: Number>>(source: Source<S>, out: &mut [S::Real]) = copy_of;
 }
 
 #[inline(always)]
-fn copy_of<S: Element<Real: Number>>(source: Source<S>, factor: S::Real, out: &mut [S::Real]) {
+fn copy_of<S: Element<Real: Number>>(source: Source<S>, out: &mut [S::Real]) {
     let Source { rows, count, width } = source;
     for (i, out) in (0..count).zip(out.chunks_exact_mut(padded(width).max(1))) {
         // SAFETY: the rows are there.
         let row = unsafe { std::slice::from_raw_parts(rows.first.offset(i as isize * rows.step), width) };
         let (filled, rest) = out.split_at_mut(width);
-        filled.iter_mut().zip(row).for_each(|(to, x)| *to = x.widen() * factor);
+        filled.iter_mut().zip(row).for_each(|(to, x)| *to = x.widen());
         rest.fill(S::Real::ZERO);
     }
 }
 
-/// Copies `count` rows of `width` elements, times `factor`, into rows of [`padded`] columns.
+/// Copies `count` rows of `width` elements into rows of [`padded`] columns.
 ///
 /// # Safety
 /// The rows must be readable, and `out` have room for them.
@@ -100,12 +100,11 @@ pub unsafe fn copy_rows<S: Element<Real: Number>>(
     rows: Matrix<S>,
     count: usize,
     width: usize,
-    factor: S::Real,
     out: *mut S::Real,
 ) -> Matrix<S::Real> {
     let columns = padded(width);
     // SAFETY: the caller's promise; scratch memory is initialised.
-    copy(level, Source { rows, count, width }, factor, unsafe { std::slice::from_raw_parts_mut(out, count * columns) });
+    copy(level, Source { rows, count, width }, unsafe { std::slice::from_raw_parts_mut(out, count * columns) });
     Matrix { first: out, step: columns as isize }
 }
 

@@ -1,8 +1,9 @@
 //! What happens to the scores between the products. A tile of scores has keys as rows and queries as columns, so that each
 //! query is a lane of its own and its sums are chains in the order of the keys, at every level.
 
-use crate::gemm::Real;
+use crate::gemm::{Element, Real};
 use crate::{Level, math, multiversion};
+use half::{bf16, f16};
 use std::ops::{Mul, Sub};
 
 /// Most columns of a tile: the queries of a unit.
@@ -62,6 +63,30 @@ impl Number for f64 {
     }
 }
 
+/// Elements of operands.
+pub trait Input: Element<Real: Number> {
+    /// A weight or a slope as it is multiplied: numbers of bf16 by numbers of bf16, for which processors have instructions.
+    fn factor(x: Self::Real) -> Self::Real;
+}
+
+macro_rules! input {
+    ($($type:ty: $factor:expr;)*) => {
+        $(impl Input for $type {
+            #[inline(always)]
+            fn factor(x: Self::Real) -> Self::Real {
+                $factor(x)
+            }
+        })*
+    };
+}
+
+input! {
+    f32: |x| x;
+    f64: |x| x;
+    f16: |x| x;
+    bf16: |x| bf16::narrow(x).widen();
+}
+
 /// The softmax of each query over the keys so far.
 pub struct Online<R> {
     /// The highest score.
@@ -101,26 +126,33 @@ fn hide<R: Number, const W: usize>(tile: &mut [R], seen: &Each<i32>, value: R) {
 
 /// Replaces scores by their exponentials less the highest score, and counts them in.
 #[inline(always)]
-fn soften<R: Number, const W: usize>(scores: &mut [R], seen: Option<&Each<i32>>, online: &mut Online<R>) {
-    if let Some(seen) = seen {
-        hide::<R, W>(scores, seen, R::LEAST);
-    }
-    let rows = scores.as_chunks_mut::<W>().0;
-    let mut highest: [R; W] = online.highest[..W].try_into().expect("W columns");
-    for row in rows.iter() {
+fn soften<S: Input, const W: usize>(
+    scores: &mut [S::Real],
+    seen: Option<&Each<i32>>,
+    scale: S::Real,
+    online: &mut Online<S::Real>,
+) {
+    let mut highest: [S::Real; W] = online.highest[..W].try_into().expect("W columns");
+    let seen: [i32; W] = seen.map_or([i32::MAX; W], |seen| seen[..W].try_into().expect("W columns"));
+    for (i, row) in (0..).zip(scores.as_chunks_mut::<W>().0) {
+        // Into a copy, for what is stored in any case is chosen without branches.
+        let mut new = [S::Real::LEAST; W];
         for c in 0..W {
-            highest[c] = if row[c] > highest[c] { row[c] } else { highest[c] };
+            let x = row[c] * scale;
+            new[c] = if i < seen[c] { x } else { S::Real::LEAST };
+            highest[c] = if new[c] > highest[c] { new[c] } else { highest[c] };
         }
+        *row = new;
     }
-    let (mut taken, mut sum) = ([R::ZERO; W], [R::ZERO; W]);
+    let (mut taken, mut sum) = ([S::Real::ZERO; W], [S::Real::ZERO; W]);
     for c in 0..W {
         taken[c] = finite(highest[c]);
         online.factor[c] = (online.highest[c] - taken[c]).exp();
     }
-    for row in rows.iter_mut() {
+    for row in scores.as_chunks_mut::<W>().0 {
         for c in 0..W {
             let x = (row[c] - taken[c]).exp();
-            row[c] = x;
+            row[c] = S::factor(x);
             sum[c] = sum[c] + x;
         }
     }
@@ -138,40 +170,44 @@ fn taken<R: Number, const W: usize>(normalizer: &Each<R>) -> [R; W] {
 
 /// Replaces scores by weights, given the normalizers.
 #[inline(always)]
-fn weigh<R: Number, const W: usize>(scores: &mut [R], seen: Option<&Each<i32>>, normalizer: &Each<R>) {
-    if let Some(seen) = seen {
-        hide::<R, W>(scores, seen, R::LEAST);
-    }
-    let taken = taken::<R, W>(normalizer);
+fn weigh<S: Input, const W: usize>(
+    scores: &mut [S::Real],
+    seen: Option<&Each<i32>>,
+    scale: S::Real,
+    normalizer: &Each<S::Real>,
+) {
+    let taken = taken::<S::Real, W>(normalizer);
     for row in scores.as_chunks_mut::<W>().0 {
         for c in 0..W {
-            row[c] = (row[c] - taken[c]).exp();
+            row[c] = S::factor((row[c] * scale - taken[c]).exp());
         }
+    }
+    if let Some(seen) = seen {
+        hide::<S::Real, W>(scores, seen, S::Real::ZERO);
     }
 }
 
 /// Replaces scores by weights, given the normalizers, and `products` by the gradients by the scores, given what the
 /// normalization takes from them.
 #[inline(always)]
-fn slope<R: Number, const W: usize>(
-    scores: &mut [R],
-    products: &mut [R],
+fn slope<S: Input, const W: usize>(
+    scores: &mut [S::Real],
+    products: &mut [S::Real],
     seen: Option<&Each<i32>>,
-    [normalizer, delta]: [&Each<R>; 2],
+    scale: S::Real,
+    [normalizer, delta]: [&Each<S::Real>; 2],
 ) {
-    if let Some(seen) = seen {
-        hide::<R, W>(scores, seen, R::LEAST);
-    }
-    let taken = taken::<R, W>(normalizer);
+    let taken = taken::<S::Real, W>(normalizer);
     for (row, products) in scores.as_chunks_mut::<W>().0.iter_mut().zip(products.as_chunks_mut::<W>().0) {
         for c in 0..W {
-            let x = (row[c] - taken[c]).exp();
-            row[c] = x;
-            products[c] = x * (products[c] - delta[c]);
+            let x = (row[c] * scale - taken[c]).exp();
+            row[c] = S::factor(x);
+            products[c] = S::factor(x * (products[c] - delta[c]));
         }
     }
     if let Some(seen) = seen {
-        hide::<R, W>(products, seen, R::ZERO);
+        hide::<S::Real, W>(scores, seen, S::Real::ZERO);
+        hide::<S::Real, W>(products, seen, S::Real::ZERO);
     }
 }
 
@@ -196,40 +232,50 @@ macro_rules! widths {
     ($($width:literal: $soften:ident $slope:ident $weigh:ident;)*) => {
         $(
             multiversion! {
-                fn $soften<R: Number>(scores: &mut [R], seen: Option<&Each<i32>>, online: &mut Online<R>) = soften::<R, $width>;
+                fn $soften<S: Input>(scores: &mut [S::Real], seen: Option<&Each<i32>>, scale: S::Real, online: &mut Online<S::Real>) = soften::<S, $width>;
             }
             multiversion! {
-                fn $slope<R: Number>(scores: &mut [R], products: &mut [R], seen: Option<&Each<i32>>, rows: [&Each<R>; 2]) = slope::<R, $width>;
+                fn $slope<S: Input>(scores: &mut [S::Real], products: &mut [S::Real], seen: Option<&Each<i32>>, scale: S::Real, rows: [&Each<S::Real>; 2]) = slope::<S, $width>;
             }
             multiversion! {
-                fn $weigh<R: Number>(scores: &mut [R], seen: Option<&Each<i32>>, normalizer: &Each<R>) = weigh::<R, $width>;
+                fn $weigh<S: Input>(scores: &mut [S::Real], seen: Option<&Each<i32>>, scale: S::Real, normalizer: &Each<S::Real>) = weigh::<S, $width>;
             }
         )*
 
-        /// Replaces the scores of a block of keys, rows of `width`, by exponentials and counts them in.
-        pub fn soften_block<R: Number>(level: Level, width: usize, scores: &mut [R], seen: Option<&Each<i32>>, online: &mut Online<R>) {
-            match width {
-                $($width => $soften(level, scores, seen, online),)*
-                _ => unreachable!("tiles are not {width} wide"),
+        impl<S: Input> Softmax<S> {
+            /// Replaces the scores of a block of keys by exponentials and counts them in.
+            pub fn soften(&self, scores: &mut [S::Real], seen: Option<&Each<i32>>, online: &mut Online<S::Real>) {
+                match self.width {
+                    $($width => $soften::<S>(self.level, scores, seen, self.scale, online),)*
+                    width => unreachable!("tiles are not {width} wide"),
+                }
             }
-        }
 
-        /// Replaces scores, rows of `width`, by weights, and products by slopes.
-        pub fn slope_block<R: Number>(level: Level, width: usize, scores: &mut [R], products: &mut [R], seen: Option<&Each<i32>>, rows: [&Each<R>; 2]) {
-            match width {
-                $($width => $slope(level, scores, products, seen, rows),)*
-                _ => unreachable!("tiles are not {width} wide"),
+            /// Replaces scores by weights, and products by slopes.
+            pub fn slope(&self, scores: &mut [S::Real], products: &mut [S::Real], seen: Option<&Each<i32>>, rows: [&Each<S::Real>; 2]) {
+                match self.width {
+                    $($width => $slope::<S>(self.level, scores, products, seen, self.scale, rows),)*
+                    width => unreachable!("tiles are not {width} wide"),
+                }
             }
-        }
 
-        /// Replaces scores, rows of `width`, by weights.
-        pub fn weigh_block<R: Number>(level: Level, width: usize, scores: &mut [R], seen: Option<&Each<i32>>, normalizer: &Each<R>) {
-            match width {
-                $($width => $weigh(level, scores, seen, normalizer),)*
-                _ => unreachable!("tiles are not {width} wide"),
+            /// Replaces scores by weights.
+            pub fn weigh(&self, scores: &mut [S::Real], seen: Option<&Each<i32>>, normalizer: &Each<S::Real>) {
+                match self.width {
+                    $($width => $weigh::<S>(self.level, scores, seen, self.scale, normalizer),)*
+                    width => unreachable!("tiles are not {width} wide"),
+                }
             }
         }
     };
+}
+
+/// What is done to tiles whose rows have `width` columns.
+pub struct Softmax<S: Input> {
+    pub level: Level,
+    pub width: usize,
+    /// Factor of the scores.
+    pub scale: S::Real,
 }
 
 widths! {

@@ -3,7 +3,8 @@
 use super::rows::Matrix;
 use crate::gemm::ahead::Lines;
 use crate::gemm::drive::height;
-use crate::gemm::kernel::{Access, Call, Kernels};
+use crate::gemm::kernel::{Access, Call, Kernels, Table};
+use crate::gemm::pairs::Span;
 use std::ptr;
 
 /// Where a product goes.
@@ -46,13 +47,35 @@ impl<R: Copy> Panels<R> {
     }
 }
 
-/// The left operand of a product: element (row, term).
+/// An operand of products: rows of numbers, or of pairs of them.
 #[derive(Clone, Copy)]
-pub enum Left<R> {
+pub struct Side<R> {
+    /// The rows.
+    pub matrix: Matrix<R>,
+    /// Distance between what the right operand has of neighbouring tiles.
+    pub panel: usize,
+    /// What numbers the pairs are made of.
+    pub span: Span,
+}
+
+impl<R> Side<R> {
+    /// The rows from `row` on.
+    ///
+    /// # Safety
+    /// It must be one of the operand.
+    pub unsafe fn from(self, row: usize) -> Side<R> {
+        // SAFETY: the caller's promise.
+        Side { matrix: unsafe { self.matrix.from(row) }, ..self }
+    }
+}
+
+/// How the left operand lies.
+#[derive(Clone, Copy)]
+pub enum Left {
     /// Rows of terms.
-    Rows(Matrix<R>),
+    Rows,
     /// Terms of rows: the transpose.
-    Terms(Matrix<R>),
+    Terms,
 }
 
 /// A product of `rows` × `terms` by `terms` × `columns`, whose sums are cut into blocks of `block` terms.
@@ -63,35 +86,60 @@ pub struct Product<R> {
     pub columns: usize,
     /// Terms of each sum.
     pub terms: usize,
-    /// Terms of a block.
+    /// Terms of a block; an even number.
     pub block: usize,
     /// The left operand.
-    pub left: Left<R>,
+    pub left: (Left, Side<R>),
     /// Terms of columns; what is behind the columns up to whole vectors is read.
-    pub right: Matrix<R>,
-    /// Distance between what the right operand has of neighbouring tiles.
-    pub right_panel: usize,
+    pub right: Side<R>,
 }
 
-impl<R: Copy> Product<R> {
-    /// Computes the product. `counter` is room for [`counter`] numbers.
+/// The microkernels of products.
+#[derive(Clone, Copy)]
+pub struct Engine<R: 'static> {
+    /// For numbers.
+    pub kernels: Kernels<R>,
+    /// For pairs, if operands are pairs: the fast ones, and those for any numbers.
+    pub pairs: Option<[Table<R>; 2]>,
+}
+
+impl<R: Copy> Engine<R> {
+    /// Pairs, or else numbers, that so many terms are.
+    pub fn units(&self, terms: usize) -> usize {
+        if self.pairs.is_some() { terms.div_ceil(2) } else { terms }
+    }
+
+    /// Computes a product. `counter` is room for [`counter`] numbers.
     ///
     /// # Safety
     /// The processor must have the kernels' instructions, operands be readable, and the target be used by nobody else.
-    pub unsafe fn compute(&self, kernels: &Kernels<R>, counter: *mut R, target: Target<R>) {
-        let (width, lanes) = (kernels.columns(), kernels.lanes);
-        let (left, access, step, row_step) = match self.left {
-            Left::Rows(Matrix { first, step }) => (first, Access::Rows, step, step),
-            Left::Terms(Matrix { first, step }) => (first, Access::Panel, step, 1),
+    pub unsafe fn compute(&self, product: &Product<R>, counter: *mut R, target: Target<R>) {
+        let Product { rows, columns, ref right, .. } = *product;
+        let (lies, left) = &product.left;
+        let kernels = &self.kernels;
+        let table = match self.pairs {
+            None => kernels.table,
+            Some([fast, exact]) => {
+                if left.span.suits(right.span) {
+                    fast
+                } else {
+                    exact
+                }
+            }
+        };
+        let (width, lanes, step) = (kernels.columns(), kernels.lanes, left.matrix.step);
+        let (access, row_step) = match lies {
+            Left::Rows => (Access::Rows, step),
+            Left::Terms => (Access::Panel, 1),
         };
         // A sum is mostly one block, so high tiles are as good as low ones.
-        let height = height(kernels, self.rows);
-        for (j, column) in (0..self.columns).step_by(width).enumerate() {
-            let vectors = if self.columns - column > lanes { 2 } else { 1 };
+        let height = height(kernels, rows);
+        for (j, column) in (0..columns).step_by(width).enumerate() {
+            let vectors = if columns - column > lanes { 2 } else { 1 };
             let mut row = 0;
-            while row < self.rows {
-                let high = height.min(self.rows - row);
-                let tiles = (self.rows - row) / high;
+            while row < rows {
+                let high = height.min(rows - row);
+                let tiles = (rows - row) / high;
                 // SAFETY: the caller's promise.
                 unsafe {
                     let (out, out_row, adds) = match target {
@@ -104,13 +152,13 @@ impl<R: Copy> Product<R> {
                     let before: *const R = out;
                     let call = Call {
                         tiles,
-                        terms: self.terms,
-                        block: self.block,
-                        a: left.offset(row as isize * row_step),
+                        terms: self.units(product.terms),
+                        block: self.units(product.block),
+                        a: left.matrix.first.offset(row as isize * row_step),
                         a_step: step,
                         a_tile: high as isize * row_step,
-                        b: self.right.first.add(j * self.right_panel),
-                        b_term: self.right.step,
+                        b: right.matrix.first.add(j * right.panel),
+                        b_term: right.matrix.step,
                         counter,
                         start: ptr::null(),
                         merge: &raw const before,
@@ -119,7 +167,7 @@ impl<R: Copy> Product<R> {
                         out_row: out_row as isize,
                         ahead: Lines::NONE,
                     };
-                    kernels.table[high - 1][vectors - 1][access as usize](&call);
+                    table[high - 1][vectors - 1][access as usize](&call);
                 }
                 row += tiles * high;
             }

@@ -30,7 +30,7 @@ pub mod pack;
 mod pack_avx512;
 #[cfg(target_arch = "x86_64")]
 pub mod pack_x86;
-mod pairs;
+pub(crate) mod pairs;
 #[cfg(target_arch = "x86_64")]
 mod pairs_x86;
 pub mod real;

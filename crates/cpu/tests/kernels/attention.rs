@@ -120,9 +120,13 @@ impl<S: Element<Real: Soft> + Debug> Problem<S> {
         h / (self.sizes[3] / self.sizes[4])
     }
 
-    fn scaled(&self, b: usize, t: usize, h: usize, d: usize) -> S::Real {
-        let scale = common::real::<S::Real>(self.scale);
-        self.query[self.of_queries(b, t, h) * self.sizes[5] + d].widen().times(scale)
+    /// A weight or slope as it is multiplied.
+    fn factor(x: S::Real) -> S::Real {
+        if S::DTYPE == DType::BF16 { S::narrow(x).widen() } else { x }
+    }
+
+    fn scale(&self) -> S::Real {
+        common::real(self.scale)
     }
 
     fn of_queries(&self, b: usize, t: usize, h: usize) -> usize {
@@ -139,9 +143,9 @@ impl<S: Element<Real: Soft> + Debug> Problem<S> {
             return S::Real::LEAST;
         }
         let depth = self.sizes[5];
-        let key = self.of_keys(b, s, self.group(h)) * depth;
+        let (key, query) = (self.of_keys(b, s, self.group(h)) * depth, self.of_queries(b, t, h) * depth);
         let blocks = Blocks::contraction(Blocking::Features, depth, 1);
-        contraction(&blocks, |d, _| (self.key[key + d].widen(), self.scaled(b, t, h, d)))
+        contraction(&blocks, |d, _| (self.key[key + d].widen(), self.query[query + d].widen())).times(self.scale())
     }
 
     fn forward(&self) -> Results<S> {
@@ -161,7 +165,8 @@ impl<S: Element<Real: Soft> + Debug> Problem<S> {
                 for (e, value) in values.iter_mut().enumerate() {
                     let mut own = S::Real::ZERO;
                     for (&s, &weight) in block.iter().zip(&weights) {
-                        own = weight.fma(self.value[self.of_keys(b, s, self.group(h)) * width + e].widen(), own);
+                        own = Self::factor(weight)
+                            .fma(self.value[self.of_keys(b, s, self.group(h)) * width + e].widen(), own);
                     }
                     *value = value.times(factor) + own;
                 }
@@ -179,13 +184,13 @@ impl<S: Element<Real: Soft> + Debug> Problem<S> {
         let (row, width) = (self.of_queries(b, t, h), self.sizes[6]);
         let weight = self.score(b, t, h, s).less(finite(self.normalizer[row])).exp();
         if !self.sees(b, t, s) {
-            return [weight, S::Real::ZERO];
+            return [Self::factor(weight), S::Real::ZERO];
         }
         let value = self.of_keys(b, s, self.group(h)) * width;
         let blocks = Blocks::contraction(Blocking::Features, width, 1);
         let product =
             contraction(&blocks, |e, _| (self.value[value + e].widen(), self.gradient[row * width + e].widen()));
-        [weight, weight.times(product.less(self.delta[row]))]
+        [Self::factor(weight), Self::factor(weight.times(product.less(self.delta[row])))]
     }
 
     fn backward(&self) -> Results<S> {
@@ -207,7 +212,7 @@ impl<S: Element<Real: Soft> + Debug> Problem<S> {
                     })
                 };
                 let sum = all.chunks(BLOCK).map(chain).reduce(|a, b| a + b).unwrap_or(zero);
-                results[0].push(S::narrow(sum.times(common::real(self.scale)) + zero));
+                results[0].push(S::narrow(sum.times(self.scale()) + zero));
             }
         }
         // The queries of each unit.
@@ -226,16 +231,17 @@ impl<S: Element<Real: Soft> + Debug> Problem<S> {
                     for h in (0..heads).filter(|&h| self.group(h) == g) {
                         for unit in units.iter().filter(|unit| s < self.computed(b, unit[0])) {
                             let term = |sum, &t: &usize| {
-                                let other = if which == 1 {
-                                    self.scaled(b, t, h, column)
-                                } else {
-                                    self.gradient[self.of_queries(b, t, h) * width + column].widen()
+                                let row = self.of_queries(b, t, h);
+                                let other = match which {
+                                    1 => self.query[row * depth + column].widen(),
+                                    _ => self.gradient[row * width + column].widen(),
                                 };
                                 pair(b, t, h, s)[which].fma(other, sum)
                             };
                             sum = sum + unit.iter().fold(zero, term);
                         }
                     }
+                    let sum = if which == 1 { sum.times(self.scale()) } else { sum };
                     results[result].push(S::narrow(sum + zero));
                 }
             }
@@ -383,11 +389,18 @@ fn heads_outside(data: &[u8], shape: &Shape, size: usize) -> Vec<u64> {
 const FORWARD: [AttentionResult; 2] = [AttentionResult::Output, AttentionResult::Normalizer];
 const BACKWARD: [AttentionResult; 3] = [AttentionResult::Query, AttentionResult::Key, AttentionResult::Value];
 
-fn masks([_, t, s, ..]: Sizes) -> [AttentionMask; 4] {
+fn masks([_, t, s, ..]: Sizes) -> [AttentionMask; 5] {
     let causal = AttentionMask::causal(t, s);
     // A part of a sequence, whose first query and key are somewhere.
     let part = AttentionMask { first_query: 13, first_key: 5, ..causal };
-    [AttentionMask::NONE, causal, AttentionMask { padded: true, ..causal }, AttentionMask { padded: true, ..part }]
+    let even = AttentionMask { first_key: 6, ..part };
+    [
+        AttentionMask::NONE,
+        causal,
+        AttentionMask { padded: true, ..causal },
+        AttentionMask { padded: true, ..part },
+        AttentionMask { padded: true, ..even },
+    ]
 }
 
 fn check<S: Element<Real: Soft> + Debug>(sizes: Sizes) {
@@ -410,6 +423,7 @@ fn shapes_of_all_kinds() {
         [3, 16, 31, 1, 1, 8, 12],
     ] {
         check::<f32>(sizes);
+        check::<bf16>(sizes);
     }
 }
 
@@ -491,15 +505,39 @@ fn what_sees_nothing_is_zero_and_gets_no_gradient() {
 #[test]
 fn what_is_never_seen_may_be_anything() {
     // Keys and values beyond the units that are computed with do not matter, and NaN before them stays in its rows.
-    let sizes = [1, 32, 96, 1, 1, 16, 16];
-    let mask = AttentionMask { first_query: 20, ..AttentionMask::causal(32, 32) };
-    let mut problem = Problem::<f32>::new(sizes, mask);
-    problem.key[64 * 16..].fill(f32::NAN);
-    problem.value[64 * 16..].fill(f32::INFINITY);
-    let clean = problem.forward();
-    assert!(clean.by_result[&AttentionResult::Output].iter().all(|x| x.is_finite()));
-    problem.compare(&FORWARD, false);
-    problem.compare(&BACKWARD, false);
+    fn check<S: Element<Real: Soft> + Debug>(first_query: i64, first_key: i64) {
+        let sizes = [1, 32, 96, 1, 1, 16, 16];
+        let mask = AttentionMask { first_query, first_key, ..AttentionMask::causal(32, 32) };
+        let mut problem = Problem::<S>::new(sizes, mask);
+        let end = problem.computed(0, 31) * 16;
+        problem.key[end..].fill(S::narrow(common::real(f64::NAN)));
+        problem.value[end..].fill(S::narrow(common::real(f64::INFINITY)));
+        let clean = problem.forward();
+        assert!(clean.by_result[&AttentionResult::Output].iter().all(|x| x.widen().less(x.widen()) == S::Real::ZERO));
+        problem.compare(&FORWARD, false);
+        problem.compare(&BACKWARD, false);
+    }
+    // The last key that is computed with may be the first of two.
+    for (first_query, first_key) in [(20, 0), (40, 7), (40, 8)] {
+        check::<f32>(first_query, first_key);
+        check::<bf16>(first_query, first_key);
+    }
+}
+
+#[test]
+fn tiny_and_huge_numbers_of_bf16() {
+    let sizes = [1, 40, 70, 2, 1, 16, 24];
+    // Factors of queries, keys, values and gradients, whose products or sums are subnormal numbers or infinite.
+    for powers in [[-70, -60, 0, 0], [60, -64, -120, 40], [0, 0, -70, -60], [0, 0, 100, 60], [3, 3, -100, -20]] {
+        let mut problem = Problem::<bf16>::new(sizes, AttentionMask::causal(40, 70));
+        let Problem { query, key, value, gradient, .. } = &mut problem;
+        for (numbers, power) in [query, key, value, gradient].into_iter().zip(powers) {
+            numbers.iter_mut().for_each(|x| *x = bf16::narrow(x.widen() * 2f32.powi(power)));
+        }
+        problem.normalizer = problem.forward().normalizer;
+        problem.compare(&FORWARD, false);
+        problem.compare(&BACKWARD, false);
+    }
 }
 
 #[test]

@@ -159,7 +159,8 @@ impl AttentionMask {
 /// 2018) over tiles of the scores, as FlashAttention does it (Dao et al., 2022; Dao, 2023). Scores are `scale · q · k`.
 ///
 /// Operands are those of [`AttentionResult`], and behind them [`AttentionInput::Lengths`] if the mask is padded. f16 and
-/// bf16 are computed in f32 and rounded once.
+/// bf16 are computed in f32 and rounded once; with bf16 the weights, and the gradients by the scores, are rounded to bf16
+/// before they are multiplied.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Attention {
     /// What is computed: one result where it is recorded; several, in order and of the same pass, after
