@@ -8,10 +8,9 @@ use super::scratch::{Arena, room};
 use super::{Offsets, Place, Side, Size, strip};
 use crate::Context;
 use crate::operand::Shared;
-use crate::par::{Par, is_called_away};
+use crate::par::{Par, Shares, is_called_away};
 use crate::simd::Level;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Rows of a task, at most.
 const ROWS: usize = 1024;
@@ -267,14 +266,13 @@ pub fn staged_bytes<T: Real>(size: Size, products: usize, threads: usize, source
     Level::available().into_iter().map(bytes).max().unwrap_or(0)
 }
 
-/// Runs `task` for `0..count`, giving each call one of `slots` slots for itself.
+/// Runs `task` for `0..count`, giving each call one of `slots` slots for itself. Each slot has its share of the tasks
+/// ([`Shares`]).
 pub fn with_slots(par: &Par, slots: usize, count: usize, task: &(dyn Fn(usize, usize) + Sync)) {
-    let next = AtomicUsize::new(0);
-    let piece = |slot: usize| {
-        let i = next.fetch_add(1, Ordering::Relaxed);
-        (i < count).then(|| task(slot, i)).is_some()
-    };
-    par.run(slots.min(count), &|slot| while !is_called_away() && piece(slot) {});
+    let slots = slots.min(count);
+    let shares = Shares::of(count, slots);
+    let piece = |slot: usize| shares.take(slot).map(|i| task(slot, i)).is_some();
+    par.run(slots, &|slot| while !is_called_away() && piece(slot) {});
     // Guests may have had all slots, and left.
     while piece(0) {}
 }

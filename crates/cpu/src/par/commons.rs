@@ -22,6 +22,9 @@ struct Entry {
     call: Box<dyn Fn() + Send + Sync>,
 }
 
+/// Guests have no share of their own.
+const NO_SHARE: usize = usize::MAX;
+
 /// The membership of a group; it ends when this is dropped.
 pub struct Member {
     commons: Arc<Commons>,
@@ -61,12 +64,12 @@ impl Member {
         while !called() {
             if let Some(other) = self.find() {
                 if par.threads == 1 {
-                    helping(called, || other.join(FOR_GUESTS, &|| called(), &begin));
+                    helping(called, || other.join(FOR_GUESTS, NO_SHARE, &|| called(), &begin));
                 } else {
                     let _busy = begin();
                     par.open(
                         par.threads,
-                        &|_| _ = helping(called, || other.join(FOR_GUESTS, &|| called(), || ())),
+                        &|_| _ = helping(called, || other.join(FOR_GUESTS, NO_SHARE, &|| called(), || ())),
                         None,
                     );
                 }

@@ -1,15 +1,17 @@
 //! Whose threads a kernel uses: persistent workers that spin briefly and then sleep.
 //!
 //! One job runs at a time. The caller publishes it by opening the `gate`, works on it itself and waits for the workers
-//! inside; whoever finds no task left closes the gate. A worker enters by incrementing the gate's count while it is
+//! inside, each on its own share first ([`Shares`]); whoever finds no task left closes the gate. A worker enters by incrementing the gate's count while it is
 //! open, so a worker that sleeps through a job costs nothing, and the job's closure outlives everyone who may call it.
 //!
 //! A group that is a member of a [`Commons`] opens its gate for guests, too: threads of other groups that have nothing
 //! to do.
 
 mod commons;
+mod shares;
 
 pub use commons::{Commons, Member};
+pub use shares::Shares;
 
 use meshwork_graph::ops::Parallel;
 use std::any::Any;
@@ -46,8 +48,9 @@ const SPIN: Duration = Duration::from_micros(60);
 struct SharedState {
     gate: AtomicU64,
     /// Written by the caller while the gate is closed and nobody is inside, read by workers inside.
-    job: UnsafeCell<(Option<Task>, usize)>,
-    next: AtomicUsize,
+    job: UnsafeCell<Option<Task>>,
+    /// The tasks of the job, by thread.
+    shares: Shares,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     sleeping: AtomicUsize,
     bed: Mutex<()>,
@@ -115,8 +118,8 @@ impl Par {
         assert!((1..=INSIDE as usize).contains(&threads), "a group needs 1 to 65535 threads, not {threads}");
         let shared = Arc::new(SharedState {
             gate: AtomicU64::new(0),
-            job: UnsafeCell::new((None, 0)),
-            next: AtomicUsize::new(0),
+            job: UnsafeCell::new(None),
+            shares: Shares::new(threads),
             panic: Mutex::new(None),
             sleeping: AtomicUsize::new(0),
             bed: Mutex::new(()),
@@ -131,7 +134,7 @@ impl Par {
             let start = start.clone();
             let body = move || {
                 start(i);
-                shared.work();
+                shared.work(i);
             };
             par.workers.push(std::thread::Builder::new().name(name).spawn(body)?);
         }
@@ -175,9 +178,9 @@ impl Par {
         // after this function has ended, in whatever way.
         unsafe {
             let task: Task = std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), Task>(task);
-            *shared.job.get() = (Some(task), count);
+            *shared.job.get() = Some(task);
         }
-        shared.next.store(0, Ordering::Relaxed);
+        shared.shares.deal(count);
         let open = OpenGate(shared);
         shared.gate.fetch_or(OPEN | if guests.is_some() { FOR_GUESTS } else { 0 }, Ordering::SeqCst);
         if shared.sleeping.load(Ordering::SeqCst) > 0 {
@@ -185,7 +188,7 @@ impl Par {
             shared.bell.notify_all();
         }
         guests.into_iter().for_each(Commons::call);
-        shared.tasks(task, count, &|| false);
+        shared.tasks(task, 0, &|| false);
         drop(open);
         let panic = shared.panic.lock().unwrap_or_else(|e| e.into_inner()).take();
         if let Some(panic) = panic {
@@ -202,19 +205,18 @@ impl Par {
 }
 
 impl SharedState {
-    /// Does tasks until none is left, which closes the gate, or a guest is called away. Only for who is inside, or the
-    /// caller, who stays.
-    fn tasks(&self, task: &(dyn Fn(usize) + Sync), count: usize, called: &dyn Fn() -> bool) {
+    /// Does tasks, those of share number `own` first, until none is left, which closes the gate, or a guest is called
+    /// away. Only for who is inside, or the caller, who stays.
+    fn tasks(&self, task: &(dyn Fn(usize) + Sync), own: usize, called: &dyn Fn() -> bool) {
         let outer = IN_TASK.replace(true);
         while !called() {
-            let i = self.next.fetch_add(1, Ordering::Relaxed);
-            if i >= count {
+            let Some(i) = self.shares.take(own) else {
                 // The next job cannot have begun: this one has not ended for who is inside.
                 self.gate.fetch_and(!(OPEN | FOR_GUESTS), Ordering::SeqCst);
                 break;
-            }
+            };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task(i))) {
-                self.next.store(count, Ordering::Relaxed);
+                self.shares.clear();
                 self.panic.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(panic);
             }
         }
@@ -226,27 +228,26 @@ impl SharedState {
         self.gate.load(Ordering::SeqCst) & bit != 0
     }
 
-    /// Enters if the gate is open for this bit, and does tasks until none is left or `called`, holding what `begin` gives.
-    /// Says whether it entered.
-    fn join<T>(&self, bit: u64, called: &dyn Fn() -> bool, begin: impl Fn() -> T) -> bool {
+    /// Enters if the gate is open for this bit, and does tasks, those of share number `own` first, until none is left or
+    /// `called`, holding what `begin` gives. Says whether it entered.
+    fn join<T>(&self, bit: u64, own: usize, called: &dyn Fn() -> bool, begin: impl Fn() -> T) -> bool {
         let entered = |gate: u64| (gate & bit != 0 && gate & INSIDE != INSIDE).then_some(gate + 1);
         if self.gate.fetch_update(Ordering::AcqRel, Ordering::Acquire, entered).is_err() {
             return false;
         }
         let busy = begin();
         // SAFETY: we are inside, so the job stays as it is and its closure alive.
-        let (task, count) = unsafe { *self.job.get() };
-        // SAFETY: as above.
-        self.tasks(unsafe { &*task.expect("a published job") }, count, called);
+        let task = unsafe { &*(*self.job.get()).expect("a published job") };
+        self.tasks(task, own, called);
         drop(busy);
         self.gate.fetch_sub(1, Ordering::Release);
         true
     }
 
-    fn work(&self) {
+    fn work(&self, own: usize) {
         let mut patience = Patience::new();
         while !self.stop.load(Ordering::Relaxed) {
-            if self.join(OPEN, &|| false, || ()) {
+            if self.join(OPEN, own, &|| false, || ()) {
                 patience = Patience::new();
             } else if !patience.look_again() {
                 self.sleep();
