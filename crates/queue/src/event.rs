@@ -109,17 +109,18 @@ impl Event {
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
-        let due = {
+        let (due, has_sleepers) = {
             let mut state = lock(&self.state);
             change(&mut state);
-            if state.sleepers > 0 {
-                self.bell.notify_all();
-            }
-            state.due()
+            (state.due(), state.sleepers > 0)
         };
         // What others run first; of what is light, not so much that whoever completes the part is kept for long.
         let (light, heavy): (SmallVec<[_; 4]>, SmallVec<[_; 4]>) = due.into_iter().partition(|task| task.is_light());
         heavy.into_iter().for_each(|task| task.release(false));
+        // Not under the lock, which those who wake take.
+        if has_sleepers {
+            self.bell.notify_all();
+        }
         light.into_iter().enumerate().for_each(|(i, task)| task.release(i < MOST_HERE));
     }
 

@@ -151,7 +151,7 @@ impl<C: 'static> Dependent for Task<C> {
             DEPTH.with(|cell| cell.set(depth + 1));
             self.run(None);
             DEPTH.with(|cell| cell.set(depth));
-            self.queue.note_end(&mut lock(&self.queue.state), self.number);
+            self.queue.note_end(self.number);
         } else {
             let queue = self.queue.clone();
             queue.push(self);
@@ -244,16 +244,17 @@ impl<C: 'static> Queue<C> {
         work: Work<C>,
     ) -> Arc<Event> {
         let done = Arc::new(Event::new(results));
-        {
+        let is_free = {
             let mut state = lock(&self.state);
             assert!(!state.closed, "a task for a queue that is closed");
             state.unfinished.insert(number, done.clone());
-            if state.is_free {
-                self.ready.notify_one();
-            }
             if state.waits.1.is_some() {
                 state.waits = (Some(Instant::now()), None);
             }
+            state.is_free
+        };
+        if is_free {
+            self.ready.notify_one();
         }
         let task = Arc::new(Task {
             number,
@@ -274,9 +275,12 @@ impl<C: 'static> Queue<C> {
     }
 
     fn push(&self, task: Arc<Task<C>>) {
-        let mut state = lock(&self.state);
-        state.ready.push(Entry(task));
-        if state.asleep {
+        let asleep = {
+            let mut state = lock(&self.state);
+            state.ready.push(Entry(task));
+            state.asleep
+        };
+        if asleep {
             self.ready.notify_one();
         }
     }
@@ -291,24 +295,32 @@ impl<C: 'static> Queue<C> {
         }
     }
 
-    fn note_end(&self, state: &mut State<C>, number: u64) {
-        state.unfinished.remove(&number);
-        if state.awaited.is_some_and(|awaited| state.all_ended(awaited)) {
-            state.awaited = None;
+    fn note_end(&self, number: u64) {
+        let (room, ready) = {
+            let mut state = lock(&self.state);
+            state.unfinished.remove(&number);
+            let room = state.awaited.is_some_and(|awaited| state.all_ended(awaited));
+            if room {
+                state.awaited = None;
+            }
+            if state.unfinished.is_empty() && state.waits.0.is_some() {
+                state.waits.1.get_or_insert_with(Instant::now);
+            }
+            (room, state.asleep && (state.is_over() || state.has_next()))
+        };
+        // Not under the lock, which those who wake take.
+        if room {
             self.room.notify_all();
         }
-        if state.unfinished.is_empty() && state.waits.0.is_some() {
-            state.waits.1.get_or_insert_with(Instant::now);
-        }
-        if state.asleep && (state.is_over() || state.has_next()) {
+        if ready {
             self.ready.notify_one();
         }
     }
 
     /// Notes that a task has ended, and waits for the next one.
     fn next<I: Idle<C>>(&self, ended: Option<u64>, context: &mut C, idle: &I) -> Option<Arc<Task<C>>> {
+        ended.into_iter().for_each(|number| self.note_end(number));
         let mut state = lock(&self.state);
-        ended.into_iter().for_each(|number| self.note_end(&mut state, number));
         loop {
             if let Some(task) = state.next() {
                 return Some(task);
@@ -341,9 +353,12 @@ impl<C: 'static> Queue<C> {
 
     /// Wakes the thread that serves the queue, if it sleeps, or is about to, while tasks wait: there is work for it elsewhere.
     pub fn nudge(&self) {
-        let mut state = lock(&self.state);
-        state.is_nudged = true;
-        if state.asleep && !state.is_free {
+        let sleeps = {
+            let mut state = lock(&self.state);
+            state.is_nudged = true;
+            state.asleep && !state.is_free
+        };
+        if sleeps {
             self.ready.notify_one();
         }
     }
