@@ -20,7 +20,7 @@
 //!   The gradient by a key, and by a value, is a sum over the query heads of its group in order, and over their units in
 //!   order, each one chain from +0 over the unit's queries; that by a key is multiplied by the scale at the end.
 //! - With bf16 exponentials, weights and slopes are rounded to bf16 where they are multiplied by values, gradients, keys or
-//!   queries, as in FlashAttention. The sum of the exponentials is one of those that are not rounded.
+//!   queries, as in FlashAttention. Their sum is that of the exponentials before they are rounded.
 //! - +0 is added to what is stored: a sum of zeros has no sign.
 //!
 //! Nothing of that depends on tiles, threads or instructions. What is not said above to be rounded is f32 for f16 and bf16,

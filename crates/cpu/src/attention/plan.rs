@@ -96,7 +96,8 @@ impl Plan {
             mask: op.mask,
             passes: SmallVec::new(),
             copies: [AttentionInput::Key, AttentionInput::Value].map(copied),
-            // Keys are cut at multiples of units: not within a pair.
+            // What a unit computes with ends where a pair does, or with the keys: it ends at a position that is a multiple
+            // of units, and the first key's is even.
             in_pairs: same::<S, bf16>() && (op.mask.first_key % 2 == 0 || !op.mask.causal && !op.mask.padded),
             is_gradient: op.results[0].is_gradient(),
             threads,

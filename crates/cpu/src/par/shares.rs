@@ -63,7 +63,7 @@ impl Shares {
         self.0.iter().enumerate().for_each(|(i, share)| share.put(bound(i), bound(i + 1)));
     }
 
-    /// The next task for who has share number `own`, which any other number stands for nobody's.
+    /// The next task for who has share number `own`; a number that there is none of is for who has no share.
     pub fn take(&self, own: usize) -> Option<usize> {
         let (before, from) = self.0.split_at(own.min(self.0.len()));
         let mine = from.first().and_then(|share| share.take(|first, end| (first, [first + 1, end])));

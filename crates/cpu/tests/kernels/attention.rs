@@ -431,6 +431,7 @@ fn shapes_of_all_kinds() {
 fn one_query_of_a_long_sequence() {
     for sizes in [[2, 1, 300, 4, 2, 16, 16], [1, 1, 65, 1, 1, 32, 64]] {
         check::<f32>(sizes);
+        check::<bf16>(sizes);
     }
 }
 
@@ -486,6 +487,7 @@ fn empty_dimensions() {
         [2, 3, 4, 2, 2, 5, 0],
     ] {
         check::<f32>(sizes);
+        check::<bf16>(sizes);
     }
 }
 
