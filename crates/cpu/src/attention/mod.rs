@@ -33,7 +33,7 @@
 //! the chains of independent lanes. All products are those of `gemm`'s microkernels.
 //!
 //! Where there are microkernels for pairs of bf16 ([`crate::gemm`]), operands of bf16 are copied as pairs along the terms of
-//! the product that needs them, and tiles of exponentials, weights and slopes are made pairs of keys or of queries ([`pairs`]).
+//! the product that needs them, and tiles of exponentials, weights and slopes are made pairs of keys or of queries (`pairs`).
 //!
 //! # Floor
 //!
