@@ -1,7 +1,8 @@
 """PyTorch on the measured work: `torch_peer.py WORK…`, one line `row<TAB>unit<TAB>value` each.
 
-Work: lenet, mlp (training steps), lenet-compile, mlp-compile (the same through torch.compile), gemm, elementwise,
-first (one LeNet step, timed from outside), version. The number of threads is in THREADS.
+Work: lenet, mlp, gpt (training steps; a transformer also under autocast to bf16), lenet-compile, mlp-compile, gpt-compile
+(the same through torch.compile), gemm, elementwise, first (one LeNet step, timed from outside), version. The number of
+threads is in THREADS.
 """
 
 import os
@@ -44,14 +45,40 @@ def mlp():
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
 
 
-def train(name, build, batch, steps, compiled):
-    model = build()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    images, labels = torch.randn(batch, 1, 28, 28), torch.arange(batch) * 7 % 10
+class Block(nn.Module):
+    """Of GPT-2: norms before attention and before two layers with GELU, each added to its input."""
 
-    def loss_of():
-        return F.cross_entropy(model(images), labels)
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
+    def forward(self, x):
+        split = self.qkv(self.norm1(x)).unflatten(-1, (3, self.heads, -1))
+        q, k, v = split.permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).flatten(-2))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class Gpt(nn.Module):
+    """GPT-2, whose head has the weights of its embedding."""
+
+    def __init__(self, vocabulary=512, context=128, layers=4, width=256, heads=8):
+        super().__init__()
+        self.embedding, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, tokens):
+        x = self.embedding(tokens) + self.positions.weight[: tokens.shape[-1]]
+        return F.linear(self.norm(self.blocks(x)), self.embedding.weight)
+
+
+def train(row, unit, model, optimizer, loss_of, samples, steps, compiled):
+    """Reports samples (or tokens) a second."""
     forward = torch.compile(loss_of) if compiled else loss_of
 
     def step():
@@ -69,13 +96,37 @@ def train(name, build, batch, steps, compiled):
         for _ in range(steps // 6):
             step()
         times.append((time.perf_counter() - start) / (steps // 6))
-    report(f"{name} b{batch}", "images/s", batch / statistics.median(times))
+    report(row, unit, samples / statistics.median(times))
 
 
-def training(name, build, compiled=False):
+def classifier(name, build, batch, steps, compiled=False):
+    model = build()
+    images, labels = torch.randn(batch, 1, 28, 28), torch.arange(batch) * 7 % 10
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def loss_of():
+        return F.cross_entropy(model(images), labels)
+
+    train(f"{name} b{batch}", "images/s", model, optimizer, loss_of, batch, steps, compiled)
+
+
+def classifiers(name, build, compiled=False):
     for batch, steps in {"lenet": [(256, 60), (32, 240)], "mlp": [(256, 600), (32, 1800)]}[name]:
         torch._dynamo.reset() if compiled else None
-        train(name, build, batch, steps, compiled)
+        classifier(name, build, batch, steps, compiled)
+
+
+def transformer(name, precision, compiled=False):
+    model = Gpt()
+    tokens = torch.randint(0, 512, (16, 129))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1, fused=True)
+
+    def loss_of():
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            logits = model(tokens[:, :-1])
+            return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+    train(name, "tokens/s", model, optimizer, loss_of, 16 * 128, 24, compiled)
 
 
 def gemm():
@@ -102,13 +153,17 @@ def elementwise():
 
 
 WORK = {
-    "lenet": lambda: training("lenet", lenet),
-    "mlp": lambda: training("mlp", mlp),
-    "lenet-compile": lambda: training("lenet", lenet, True),
-    "mlp-compile": lambda: training("mlp", mlp, True),
+    "lenet": lambda: classifiers("lenet", lenet),
+    "mlp": lambda: classifiers("mlp", mlp),
+    "lenet-compile": lambda: classifiers("lenet", lenet, True),
+    "mlp-compile": lambda: classifiers("mlp", mlp, True),
+    "gpt": lambda: transformer("gpt", "f32"),
+    "gpt-bf16": lambda: transformer("gpt bf16", "bf16"),
+    "gpt-compile": lambda: transformer("gpt", "f32", True),
+    "gpt-bf16-compile": lambda: transformer("gpt bf16", "bf16", True),
     "gemm": gemm,
     "elementwise": elementwise,
-    "first": lambda: train("first step", lenet, 32, 6, False),
+    "first": lambda: classifier("first step", lenet, 32, 6),
     "version": lambda: print(torch.__version__),
 }
 

@@ -1,6 +1,9 @@
 //! Speed of matrix products, attention, convolutions and pools, in GFLOP/s and against the processor's peak as a chain of multiply-adds finds it.
 //!
-//! `cargo run --release -p meshwork-cpu --example kernel_speed [threads] [dot|price|attention|conv|pool] [filter]`
+//! `cargo run --release -p meshwork-cpu --example kernel_speed [threads] [dot|cold|price|attention|conv|pool] [filter]`
+//!
+//! `cold` are products whose operands and results come from memory, as in a training step; large pages, which a training
+//! has, are what `GLIBC_TUNABLES=glibc.malloc.hugetlb=1` asks for.
 //!
 //! The filter is a part of a product's or convolution's name, as in `1024×1024×` or `LeNet 2 forward`.
 
@@ -75,11 +78,17 @@ fn timed(bytes: usize, mut kernel: impl FnMut(&mut [u8])) -> f64 {
     best(|| kernel(scratch))
 }
 
+/// Bytes that no cache holds.
+const FAR: usize = 256 << 20;
+
 /// Products: rows, columns, terms, products of a batch.
 type Sizes = (usize, usize, usize, usize);
 
 /// Products with features as terms.
-const PRODUCTS: [Sizes; 27] = [
+const PRODUCTS: [Sizes; 30] = [
+    (2048, 256, 256, 1),
+    (2048, 1024, 256, 1),
+    (2048, 256, 1024, 1),
     (64, 64, 64, 1),
     (64, 64, 64, 64),
     (128, 128, 128, 1),
@@ -110,7 +119,9 @@ const PRODUCTS: [Sizes; 27] = [
 ];
 
 /// Products whose terms are the samples of a batch: gradients of weights.
-const GRADIENTS: [Sizes; 8] = [
+const GRADIENTS: [Sizes; 10] = [
+    (256, 256, 2048, 1),
+    (1024, 256, 2048, 1),
     (128, 800, 256, 1),
     (128, 800, 32, 1),
     (256, 784, 256, 1),
@@ -124,20 +135,20 @@ const GRADIENTS: [Sizes; 8] = [
 /// How the operands of a product lie in memory.
 const TURNS: [&str; 4] = ["NN", "TN", "NT", "TT"];
 
-/// The best times of one product under each of `blockings`, whose runs take turns.
-fn product((m, n, k, count): Sizes, turn: usize, blockings: &[Blocking], context: Context) -> Vec<f64> {
+/// The best times of one product under each of `blockings`, whose runs take turns, and so do sets of operands of so many
+/// bytes together.
+fn product((m, n, k, count): Sizes, turn: usize, blockings: &[Blocking], bytes: usize, context: Context) -> Vec<f64> {
     let dense = |rows: usize, columns: usize, turned: bool| match turned {
         false => Layout::contiguous(&Shape::new(&[count, rows, columns])),
         true => Layout::contiguous(&Shape::new(&[count, columns, rows])).permute(&[0, 2, 1]),
     };
     let (lhs, rhs) = (dense(m, k, turn & 1 != 0), dense(k, n, turn & 2 != 0));
     let dims = |d| Dims::from_slice(&[d]);
-    let (a, b) = (vec![0.5f32; count * m * k], vec![0.25f32; count * k * n]);
-    let (mut c, shape) = (vec![0.0f32; count * m * n], Shape::new(&[count, m, n]));
-    // SAFETY: the layouts lie inside the vectors.
-    let inputs = unsafe {
-        [Operand::new(a.as_ptr().cast(), DType::F32, &lhs), Operand::new(b.as_ptr().cast(), DType::F32, &rhs)]
-    };
+    let sizes = [m * k, k * n, m * n].map(|numbers| count * numbers);
+    let sets = (bytes / (4 * sizes.iter().sum::<usize>())).max(1);
+    let (a, b) = (vec![0.5f32; sets * sizes[0]], vec![0.25f32; sets * sizes[1]]);
+    let (mut c, shape) = (vec![1.0f32; sets * sizes[2]], Shape::new(&[count, m, n]));
+    let mut turns = (0..sets).cycle();
     let mut runs: Vec<(Dot, Vec<Line>, f64)> = blockings
         .iter()
         .map(|&blocking| {
@@ -153,8 +164,17 @@ fn product((m, n, k, count): Sizes, turn: usize, blockings: &[Blocking], context
             // SAFETY: the lines are plain bytes.
             let scratch = unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * 64) };
             for _ in 0..3 {
+                let [a_at, b_at, c_at] = turns.next().map(|set| sizes.map(|size| set * size)).expect("a set");
+                // SAFETY: the layouts lie inside the vectors.
+                let inputs = unsafe {
+                    [
+                        Operand::new(a[a_at..].as_ptr().cast(), DType::F32, &lhs),
+                        Operand::new(b[b_at..].as_ptr().cast(), DType::F32, &rhs),
+                    ]
+                };
+                let c = &mut c[c_at..c_at + sizes[2]];
                 let start = Instant::now();
-                dot::run(op, &inputs, Output::of(&mut c, &shape), scratch, context);
+                dot::run(op, &inputs, Output::of(c, &shape), scratch, context);
                 *best = best.min(start.elapsed().as_secs_f64());
             }
         }
@@ -186,9 +206,9 @@ fn speed((m, n, k, count): Sizes, time: f64) -> f64 {
     (2 * count * m * n * k) as f64 / time * 1e-9
 }
 
-fn products(filter: &str, context: Context, peak: f64) {
+fn products(filter: &str, bytes: usize, context: Context, peak: f64) {
     for_products(filter, |sizes, turn, blocking| {
-        let speed = speed(sizes, product(sizes, turn, &[blocking], context)[0]);
+        let speed = speed(sizes, product(sizes, turn, &[blocking], bytes, context)[0]);
         format!("{speed:.0} ({:.0} %)", speed / peak * 100.0)
     });
 }
@@ -196,7 +216,7 @@ fn products(filter: &str, context: Context, peak: f64) {
 /// What the canonical order costs: beside it, the same kernels with all terms of a sum in one block.
 fn price(filter: &str, context: Context) {
     for_products(filter, |sizes, turn, blocking| {
-        let times = product(sizes, turn, &[blocking, Blocking::Every(sizes.2)], context);
+        let times = product(sizes, turn, &[blocking, Blocking::Every(sizes.2)], 0, context);
         let [canonical, free] = [0, 1].map(|i| speed(sizes, times[i]));
         format!("{canonical:.0}/{free:.0} {:+.1} %", (times[0] / times[1] - 1.0) * 100.0)
     });
@@ -394,7 +414,10 @@ fn main() {
     let peak = peak(&par, level);
     println!("{} on {threads} threads, peak {peak:.0} GFLOP/s", level.name());
     if wanted("dot") {
-        products(&filter, context, peak);
+        products(&filter, 0, context, peak);
+    }
+    if which.as_deref() == Some("cold") {
+        products(&filter, FAR, context, peak);
     }
     if which.as_deref() == Some("price") {
         price(&filter, context);

@@ -66,6 +66,12 @@ impl Walk {
         self.sizes.len() == 1 && self.strides[0] == 0
     }
 
+    /// Elements after which the same ones follow again; all, if none do.
+    pub fn period(&self) -> usize {
+        let outer = usize::from(self.strides[0] == 0);
+        self.sizes[outer..].iter().product()
+    }
+
     /// Position of the element with row-major number `index`.
     pub fn position(&self, mut index: usize) -> isize {
         let mut position = 0;
@@ -173,6 +179,16 @@ mod tests {
         let scalar = Layout::contiguous(&Shape::new(&[1, 1])).expand(&Shape::new(&[3, 7]));
         assert!(Walk::new(&scalar).is_constant());
         assert!(Walk::new(&Layout::contiguous(&Shape::new(&[]))).is_dense());
+    }
+
+    #[test]
+    fn elements_come_again_after_a_period() {
+        let base = Layout::contiguous(&Shape::new(&[1, 1, 6, 5]));
+        let period = |layout: &Layout| Walk::new(layout).period();
+        assert_eq!(period(&base), 30);
+        assert_eq!(period(&base.expand(&Shape::new(&[4, 3, 6, 5]))), 30);
+        assert_eq!(period(&base.permute(&[2, 0, 1, 3]).expand(&Shape::new(&[6, 7, 2, 5]))), 6 * 7 * 2 * 5);
+        assert_eq!(period(&Layout::contiguous(&Shape::new(&[1])).expand(&Shape::new(&[9]))), 1);
     }
 
     #[test]

@@ -207,15 +207,20 @@ impl Written {
 }
 
 impl Source {
-    /// How a tile of it lies, which is a part of a row of so many elements, if there are such rows.
-    fn lies(&self, row: Option<usize>) -> Lies {
+    /// How a tile of it lies, which is a part of a row of so many elements, if there are such rows; `tile` has so many rows and
+    /// columns, if all tiles are whole rows.
+    fn lies(&self, row: Option<usize>, tile: Option<[usize; 2]>) -> Lies {
         let (inner, stride) = self.walk.inner();
         let is_row = row.is_some_and(|row| !self.of_rows && inner.is_multiple_of(row));
+        let elements = tile.map(|[rows, columns]| if self.of_rows { rows } else { rows * columns });
         match stride {
             _ if self.walk.is_constant() => Lies::Constant,
             _ if self.walk.is_dense() => Lies::Dense,
             1 if is_row => Lies::Dense,
             0 if is_row => Lies::One,
+            _ if elements.is_some_and(|count| count <= TILE && count.is_multiple_of(self.walk.period())) => {
+                Lies::Repeated
+            }
             _ => Lies::Otherwise,
         }
     }
@@ -264,7 +269,8 @@ impl<'a> Plan<'a> {
             Some(bands) => Some(bands.columns),
             None => (tile_rows == 1 && columns > 1).then_some(columns),
         };
-        let lies: SmallVec<[Lies; 8]> = sources.iter().map(|source| source.lies(row)).collect();
+        let tile = bands.is_none().then_some([tile_rows, columns]);
+        let lies: SmallVec<[Lies; 8]> = sources.iter().map(|source| source.lies(row, tile)).collect();
         let sink = |((&register, output), written): ((&u16, &Output), &Written)| Sink {
             register: register.into(),
             first: Shared(output.bytes()),
@@ -357,7 +363,7 @@ impl<'a> Plan<'a> {
             };
             let to = self.slot(room, slot);
             match self.sources.get(register) {
-                Some(_) => self.load(register, to, 0, TILE, room),
+                Some(source) => self.load(register, to, 0, TILE.min(source.walk.len()), room),
                 None => {
                     let instr = &self.op.code[register - self.sources.len()];
                     let Code::Const(value) = instr.op else { unreachable!("only constants are fixed") };

@@ -21,6 +21,8 @@ pub(super) enum Lies {
     One,
     /// One element for all.
     Constant,
+    /// The same elements for every tile.
+    Repeated,
     Otherwise,
 }
 
@@ -207,7 +209,8 @@ impl<'a> Placing<'a> {
         let mut loaded = vec![false; count];
         // Slots of fixed registers are never given to others, so they come first.
         for register in 0..count {
-            let is_fixed = lies.get(register) == Some(&Lies::Constant) || is_constant(op, register as u16);
+            let is_same = matches!(lies.get(register), Some(Lies::Constant | Lies::Repeated));
+            let is_fixed = is_same || is_constant(op, register as u16);
             let is_output = op.outputs.contains(&(register as u16));
             if is_fixed && (last_use[register].is_some() || is_output) {
                 self.placement.places[register] = Place::Slot(slots.take());

@@ -2,7 +2,7 @@ use super::*;
 use crate::Par;
 use crate::math;
 use crate::testing::{self, Case, Sample, bits, each_context, samples};
-use meshwork_graph::ops::{BinaryOp, Instr, Source, Space, UnaryOp};
+use meshwork_graph::ops::{BinaryOp, Instr, ReduceOp, Source, Space, UnaryOp};
 use meshwork_graph::{Layout, Shape};
 use smallvec::SmallVec;
 
@@ -417,6 +417,44 @@ fn rows_and_columns_are_repeated_over_long_rows() {
                 assert_eq!(bits(&got), bits(&powers), "powers of {shape} at {level:?}");
             }
         }
+    }
+}
+
+/// (a + row) − the greatest element of its row: what every tile has the same of is there in each, whether tiles have one
+/// row or several, and where the last one has fewer; for f32 and for what is widened.
+#[test]
+fn rows_that_are_the_same_in_every_tile_are_there_in_each() {
+    fn check<T: Reference>(rows: usize, columns: usize) {
+        let shape = Shape::new(&[rows, columns]);
+        let a = Case::<T>::dense(1, &[rows, columns]);
+        let row = Case::<T>::new(2, columns, Layout::contiguous(&Shape::new(&[1, columns])).expand(&shape));
+        let fused = Fused {
+            space: Space { shape: shape.clone(), row_dims: 1 },
+            inputs: vec![Source { dtype: T::DTYPE, of_rows: false }; 2],
+            code: vec![
+                instr(Element::Binary(BinaryOp::Add), [0, 1, 0], T::DTYPE),
+                Instr { of_rows: true, ..instr(Code::Reduce(ReduceOp::Max, 64), [2, 0, 0], T::DTYPE) },
+                instr(Code::Spread, [3, 0, 0], T::DTYPE),
+                instr(Element::Binary(BinaryOp::Sub), [2, 4, 0], T::DTYPE),
+            ],
+            outputs: SmallVec::from_slice(&[5]),
+        };
+        let sum = |i: usize| T::binary(BinaryOp::Add, a.data[i], row.data[i % columns]);
+        let greatest = |i: usize| {
+            let first = i / columns * columns;
+            (first..first + columns).map(sum).reduce(|x, y| T::binary(BinaryOp::Max, x, y)).expect("columns")
+        };
+        let want: Vec<T> = (0..rows * columns).map(|i| T::binary(BinaryOp::Sub, sum(i), greatest(i))).collect();
+        each_context(|context| {
+            let got = testing::output::<T>(&shape, |output| {
+                run(&fused, &[a.operand(), row.operand()], &[output], context);
+            });
+            assert_eq!(bits(&got), bits(&want), "{shape} of {:?} at {:?}", T::DTYPE, context.level);
+        });
+    }
+    for (rows, columns) in [(1, 7), (33, 1), (70, 16), (19, 256), (7, 300), (3, 1024), (5, 1500)] {
+        check::<f32>(rows, columns);
+        check::<bf16>(rows, columns);
     }
 }
 

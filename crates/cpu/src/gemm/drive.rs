@@ -3,6 +3,7 @@
 use super::block::{Bounds, Chunks, Product, compute};
 use super::kernel::Kernels;
 use super::left::Left;
+use super::merge::Row;
 use super::real::{Element, Real};
 use super::scratch::{Arena, room};
 use super::{Offsets, Place, Side, Size, strip};
@@ -23,6 +24,9 @@ const WIDEST: usize = 2048;
 const LARGE: usize = 512;
 /// Terms that a task must at least have for the terms to be cut.
 const TERMS: usize = 1024;
+
+/// Numbers of an operand that are packed while one of a partial result is stored, merged and stored again.
+const ADDING: usize = 4;
 
 /// Where the right operands of a batch come from: memory, or scratch memory that they are first put in.
 pub trait Source<R>: Sync {
@@ -123,10 +127,17 @@ impl Plan {
         // First tasks that stay large, then runs of blocks, then whatever tiles there are.
         while threads > 1 && (tasks(parts, run) < wanted || idle(tasks(parts, run), threads)) {
             let d = longer(parts);
-            if [size.rows, size.columns][d] / parts[d] >= 96 {
+            let half = run.div_ceil(2).next_power_of_two();
+            let can_halve = run > 1 && half * size.block >= TERMS;
+            // Tasks with other rows pack the same columns again, those with other terms have results to be added.
+            let again = [size.columns, size.rows][d] / parts[1 - d] * run * size.block;
+            let is_even = blocks.next_multiple_of(half.max(1)) * 9 <= blocks * 10;
+            if can_halve && is_even && again > ADDING * size.rows * size.columns {
+                run = half;
+            } else if [size.rows, size.columns][d] / parts[d] >= 96 {
                 parts[d] += 1;
-            } else if run > 1 && run.div_ceil(2).next_power_of_two() * size.block >= TERMS {
-                run = run.div_ceil(2).next_power_of_two();
+            } else if can_halve {
+                run = half;
             } else if tasks(parts, run) >= threads {
                 break;
             } else if parts[d] < tiles[d] {
@@ -377,13 +388,11 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
             for line in range {
                 let (product, row) = (line / size.rows, line % size.rows);
                 let at = batch.outs.at(product) + batch.place.rows.at(row);
-                for column in 0..size.columns {
-                    let first = (product * size.rows + row) * size.columns + column;
-                    // SAFETY: partial results of all runs, and an element of the result that belongs to this task.
-                    unsafe {
-                        let sum = tree({ partial }.0.add(first), runs, products * numbers);
-                        *batch.out.offset(at + batch.place.columns.at(column)) = O::narrow(sum);
-                    }
+                // SAFETY: parts of all runs, and a row of the result that belongs to this task.
+                unsafe {
+                    let parts = { partial }.0.add(line * size.columns);
+                    let (out, columns) = (batch.out.offset(at), &batch.place.columns);
+                    Row { parts, step: products * numbers, runs, out, columns }.merge(context.level);
                 }
             }
         });
@@ -404,29 +413,4 @@ unsafe fn clear<L: Element, O: Element<Real = L::Real>>(batch: &Batch<L, O>) {
             }
         }
     }
-}
-
-/// The sum of `count` numbers, `step` apart, by the tree of adjacent pairs.
-///
-/// # Safety
-/// They must be readable.
-pub unsafe fn tree<T: Real>(first: *const T, count: usize, step: usize) -> T {
-    let mut stack = [T::ZERO; usize::BITS as usize];
-    for i in 0..count - 1 {
-        // SAFETY: the caller's promise.
-        let mut sum = unsafe { *first.add(i * step) };
-        let level = i.trailing_ones() as usize;
-        for &left in &stack[..level] {
-            sum = left + sum;
-        }
-        stack[level] = sum;
-    }
-    // SAFETY: as above.
-    let mut sum = unsafe { *first.add((count - 1) * step) };
-    for (level, &left) in stack.iter().enumerate() {
-        if (count - 1) >> level & 1 == 1 {
-            sum = left + sum;
-        }
-    }
-    sum
 }

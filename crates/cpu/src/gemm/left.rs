@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// Columns up to which the left operand's panels are read in place, if they stay in the first-level cache, and up to
 /// which they are even if they do not: packing pays where they are read often.
-const REUSE: [usize; 2] = [256, 128];
+const REUSE: [usize; 2] = [256, 256];
 
 /// Columns from which rows of the left operand are packed, too: where they are read so often, it matters that they lie
 /// together in the second-level cache and in the pages' table.

@@ -9,7 +9,7 @@
 //! - **chunks** of terms ([`block`]) keep packed panels in the caches. They are aligned runs of 2^c blocks, whose roots
 //!   go to a counter of whole partial matrices, or parts of one long block, whose chains go on where they stopped;
 //! - **tasks** ([`drive`]) take ranges of rows and columns, and, where outputs are few, aligned runs of 2^p blocks,
-//!   whose roots are merged by the same tree at the end.
+//!   whose roots are merged by the same tree at the end (`merge`).
 //!
 //! Products with few rows, which packing would slow down, read the right operand in place (`strip`).
 //!
@@ -24,6 +24,7 @@ pub mod block;
 pub mod drive;
 pub mod kernel;
 pub mod left;
+mod merge;
 pub mod offsets;
 pub mod pack;
 #[cfg(target_arch = "x86_64")]
