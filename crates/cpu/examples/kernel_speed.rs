@@ -119,9 +119,7 @@ const PRODUCTS: [Sizes; 30] = [
 ];
 
 /// Products whose terms are the samples of a batch: gradients of weights.
-const GRADIENTS: [Sizes; 10] = [
-    (256, 256, 2048, 1),
-    (1024, 256, 2048, 1),
+const GRADIENTS: [Sizes; 8] = [
     (128, 800, 256, 1),
     (128, 800, 32, 1),
     (256, 784, 256, 1),
@@ -131,6 +129,9 @@ const GRADIENTS: [Sizes; 10] = [
     (64, 64, 65536, 1),
     (512, 64, 100_000, 1),
 ];
+
+/// Gradients of a transformer's weights by 16 sequences of 128 tokens: a block has two of these.
+const OF_SEQUENCES: [Sizes; 2] = [(256, 256, 2048, 1), (1024, 256, 2048, 1)];
 
 /// How the operands of a product lie in memory.
 const TURNS: [&str; 4] = ["NN", "TN", "NT", "TT"];
@@ -185,7 +186,11 @@ fn product((m, n, k, count): Sizes, turn: usize, blockings: &[Blocking], bytes: 
 /// A line of a table for each product whose name has `filter` in it: the name and one field for each way the operands
 /// lie.
 fn for_products(filter: &str, field: impl Fn(Sizes, usize, Blocking) -> String) {
-    let sums = [(Blocking::Features, &PRODUCTS[..]), (Blocking::Samples, &GRADIENTS[..])];
+    let sums = [
+        (Blocking::Features, &PRODUCTS[..]),
+        (Blocking::Samples, &GRADIENTS[..]),
+        (Blocking::Every(256), &OF_SEQUENCES[..]),
+    ];
     for (blocking, list) in sums {
         for &(m, n, k, count) in list {
             let batch = if count > 1 { format!("{count} of ") } else { String::new() };

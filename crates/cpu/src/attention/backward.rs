@@ -60,7 +60,7 @@ unsafe fn line_of<S: Input>(
     let end = line.unit.keys.min(task.keys.end);
     // SAFETY: the caller's promise.
     unsafe {
-        let [gradients, turned] = call.gradients(task, line, rooms);
+        let (gradients, turned) = call.gradients(task, line, rooms);
         for first in (task.keys.start..end).step_by(BLOCK) {
             let (count, from) = (BLOCK.min(end - first), first - task.keys.start);
             let mask = line.mask(first, count);

@@ -17,7 +17,7 @@ use crate::{Context, Operand};
 use meshwork_graph::Layout;
 use meshwork_graph::canonical::{Blocking, Blocks};
 use meshwork_graph::ops::{Attention, AttentionInput, AttentionResult, AttentionSizes};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 /// Offsets of lines or terms.
 type Offsets = SmallVec<[isize; 256]>;
@@ -52,8 +52,8 @@ pub struct Sides<R> {
 pub struct Line<R> {
     pub head: usize,
     pub unit: Unit,
-    /// Its queries as right operand whose terms are queries ...
-    pub queries: Side<R>,
+    /// Its queries as right operand whose terms are queries, if gradients are wanted ...
+    pub queries: Option<Side<R>>,
     /// ... and one whose terms are features.
     pub turned: Side<R>,
     /// Columns of its tiles.
@@ -224,7 +224,7 @@ impl<'a, S: Input> Call<'a, S> {
         Side { matrix, panel: self.engine.units(terms.len()) * columns, span }
     }
 
-    /// A unit's rows of an operand as right operands: with rows as terms, and with features.
+    /// A unit's rows of an operand as right operands: with rows as terms, which only gradients need, and with features.
     ///
     /// # Safety
     /// The unit's queries must be the operand's, and the rooms a task's.
@@ -235,20 +235,24 @@ impl<'a, S: Input> Call<'a, S> {
         unit: &Unit,
         width: usize,
         [plain, panels]: [*mut S::Real; 2],
-    ) -> [Side<S::Real>; 2] {
+    ) -> (Option<Side<S::Real>>, Side<S::Real>) {
         let (level, queries, columns) = (self.context.level, &unit.queries, self.engine.kernels.columns());
-        let terms = steps(width, 1);
+        let (count, terms) = (queries.len(), steps(width, 1));
+        let by_rows = self.plan.is_gradient;
         // SAFETY: the caller's promise: the unit's queries, and rooms for a unit.
         unsafe {
             let rows = rows.at(sample, queries.start, head);
             if self.engine.pairs.is_some() {
-                let turned = self.packed_pairs(rows.first, &steps(queries.len(), rows.step), &terms, panels);
-                return [self.pairs_of_rows(rows, queries.len(), width, plain), turned];
+                let turned = self.packed_pairs(rows.first, &steps(count, rows.step), &terms, panels);
+                return (by_rows.then(|| self.pairs_of_rows(rows, count, width, plain)), turned);
             }
-            let plain = copy_rows(level, rows, queries.len(), width, plain);
-            pack(level, plain.first, &steps(queries.len(), plain.step), &terms, columns, panels);
+            let copy = by_rows.then(|| copy_rows(level, rows, count, width, plain));
+            match copy {
+                Some(copy) => pack(level, copy.first, &steps(count, copy.step), &terms, columns, panels),
+                None => pack(level, rows.first, &steps(count, rows.step), &terms, columns, panels),
+            }
             let turned = Matrix { first: panels.cast_const(), step: columns as isize };
-            [self.in_rows(plain), Side { panel: width * columns, ..self.in_rows(turned) }]
+            (copy.map(|copy| self.in_rows(copy)), Side { panel: width * columns, ..self.in_rows(turned) })
         }
     }
 
@@ -268,7 +272,7 @@ impl<'a, S: Input> Call<'a, S> {
     pub unsafe fn line(&self, task: &Task, head: usize, unit: Unit, rooms: &Rooms<S::Real>) -> Line<S::Real> {
         let AttentionSizes { depth, keys, .. } = self.plan.sizes;
         // SAFETY: the caller's promise.
-        let [queries, turned] = unsafe { self.turn(&self.query, [task.sample, head], &unit, depth, rooms.queries) };
+        let (queries, turned) = unsafe { self.turn(&self.query, [task.sample, head], &unit, depth, rooms.queries) };
         let mut seen = [0; UNIT];
         for (seen, query) in seen.iter_mut().zip(unit.queries.clone()) {
             *seen = self.plan.mask.seen(query, keys, self.length(task));
@@ -281,7 +285,12 @@ impl<'a, S: Input> Call<'a, S> {
     ///
     /// # Safety
     /// The rooms must be the task's.
-    pub unsafe fn gradients(&self, task: &Task, line: &Line<S::Real>, rooms: &Rooms<S::Real>) -> [Side<S::Real>; 2] {
+    pub unsafe fn gradients(
+        &self,
+        task: &Task,
+        line: &Line<S::Real>,
+        rooms: &Rooms<S::Real>,
+    ) -> (Option<Side<S::Real>>, Side<S::Real>) {
         let rows = self.gradient.as_ref().expect("an operand of gradients");
         let (at, width) = ([task.sample, line.head], self.plan.sizes.width);
         // SAFETY: the caller's promise.
@@ -397,11 +406,12 @@ impl<'a, S: Input> Call<'a, S> {
         &self,
         line: &Line<S::Real>,
         tile: *const S::Real,
-        rows: Side<S::Real>,
+        rows: Option<Side<S::Real>>,
         count: usize,
         rooms: &Rooms<S::Real>,
         (out, first): (Panels<S::Real>, usize),
     ) {
+        let rows = rows.expect("gradients have their rows copied");
         // SAFETY: the caller's promise.
         unsafe {
             let product = Product {
@@ -459,5 +469,7 @@ impl<'a, S: Input> Call<'a, S> {
 
 /// Offsets that are `step` apart.
 fn steps(count: usize, step: isize) -> Offsets {
-    (0..count as isize).map(|i| i * step).collect()
+    let mut offsets: Offsets = smallvec![0; count];
+    offsets.iter_mut().enumerate().for_each(|(i, offset)| *offset = i as isize * step);
+    offsets
 }

@@ -75,7 +75,8 @@ pub struct Plan {
     pub copies: [bool; 2],
     /// Whether operands are made pairs of where there are microkernels for them.
     in_pairs: bool,
-    is_gradient: bool,
+    /// Whether gradients are computed.
+    pub is_gradient: bool,
     threads: usize,
 }
 

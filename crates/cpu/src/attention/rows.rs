@@ -85,9 +85,13 @@ fn copy_of<S: Element<Real: Number>>(source: Source<S>, out: &mut [S::Real]) {
     for (i, out) in (0..count).zip(out.chunks_exact_mut(padded(width).max(1))) {
         // SAFETY: the rows are there.
         let row = unsafe { std::slice::from_raw_parts(rows.first.offset(i as isize * rows.step), width) };
-        let (filled, rest) = out.split_at_mut(width);
-        filled.iter_mut().zip(row).for_each(|(to, x)| *to = x.widen());
-        rest.fill(S::Real::ZERO);
+        let ((whole, rest), (to, _)) = (row.as_chunks::<PADDING>(), out.as_chunks_mut::<PADDING>());
+        for (to, from) in to.iter_mut().zip(whole) {
+            *to = from.map(S::widen);
+        }
+        if let Some(to) = to.get_mut(whole.len()) {
+            *to = std::array::from_fn(|i| rest.get(i).map_or(S::Real::ZERO, |x| x.widen()));
+        }
     }
 }
 
