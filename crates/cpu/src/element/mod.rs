@@ -1,6 +1,7 @@
 //! Fused regions, run tile by tile: all instructions on up to 1,024 elements, whole rows of them, whose registers stay in
 //! the first cache, then on the next ones. Rows with more elements take several passes (`wide.rs`).
 
+mod ahead;
 mod native;
 mod ops;
 mod place;
@@ -19,6 +20,7 @@ use crate::operand::Shared;
 use crate::turned::{self, Held, Turned};
 use crate::walk::{Walk, extent};
 use crate::{Context, Level, Operand, Output, narrow, stream};
+use ahead::Share;
 use half::{bf16, f16};
 use meshwork_graph::ops::{Code, Element, Fused, PartOf, TILE_COLUMNS};
 use meshwork_graph::{DType, Scalar};
@@ -35,6 +37,8 @@ use std::sync::{Arc, OnceLock};
 const TILE: usize = TILE_COLUMNS;
 /// Elements of rows that are taken one by one, at least.
 const LONG: usize = 512;
+/// Steps of a tile from which the next one is asked for meanwhile.
+const SEVERAL: usize = 3;
 /// Bytes from one register to the next; not a power of two, so that registers do not compete for cache lines.
 const SLOT: usize = TILE * 8 + 192;
 /// Elements, each counted once for every instruction, that one thread takes before a second one helps.
@@ -89,6 +93,8 @@ struct Sink {
     dtype: DType,
     of_rows: bool,
     streams: bool,
+    /// Whether it is one of elements, written through the caches where no input lies.
+    is_apart: bool,
 }
 
 /// A region with its operands.
@@ -277,6 +283,7 @@ impl<'a> Plan<'a> {
             dtype: output.dtype,
             of_rows: op.of_rows(register),
             streams: written.streams,
+            is_apart: !op.of_rows(register) && !written.streams && written.over.is_empty(),
         };
         let sinks = op.outputs.iter().zip(outputs).zip(&written).map(sink).collect();
         let level = context.level;
@@ -318,7 +325,11 @@ impl<'a> Plan<'a> {
             let rows = self.tile_rows.min(self.rows - start);
             match &self.placement.wide {
                 Some(wide) => self.row(wide, room, start),
-                None => self.tile(room, Span { start, rows, column: 0, columns: self.columns, width: self.columns }),
+                None => {
+                    let span = Span { start, rows, column: 0, columns: self.columns, width: self.columns };
+                    let start = start + rows;
+                    self.tile(room, span, Some(Span { start, rows: rows.min(self.rows - start), ..span }));
+                }
             }
         }
     }
@@ -330,7 +341,7 @@ impl<'a> Plan<'a> {
             let (first, column) = (part / bands.tiles() * bands.rows, part % bands.tiles() * TILE);
             for row in first..rows.min(first + bands.rows) {
                 let (start, rows) = (row * bands.columns + column, TILE.min(bands.columns - column));
-                self.tile(room, Span { start, rows, column: 0, columns: 1, width: 1 });
+                self.tile(room, Span { start, rows, column: 0, columns: 1, width: 1 }, None);
             }
         }
     }
@@ -417,13 +428,18 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn tile(&self, room: Room, span: Span) {
-        let places = &self.placement.places;
-        for step in &self.placement.steps {
+    /// Computes a tile, and asks for the next one where there is time for that.
+    fn tile(&self, room: Room, span: Span, next: Option<Span>) {
+        let (places, steps) = (&self.placement.places, &self.placement.steps);
+        let next = next.filter(|_| steps.len() >= SEVERAL);
+        for (number, step) in steps.iter().enumerate() {
             match step {
                 &Step::Load { input, slot } => self.load_tile(input, slot, room, span),
                 &Step::Compute { index, to } => self.compute(places, room, span, index, to),
                 Step::Run { native, operands, of_rows } => self.native(*native, operands, *of_rows, room, span),
+            }
+            if let Some(next) = next {
+                self.ask_for(next, Share { index: number, count: steps.len() });
             }
         }
         for k in (0..self.sinks.len()).filter(|&k| self.placement.stored[k]) {

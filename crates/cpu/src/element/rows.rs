@@ -10,7 +10,7 @@ use meshwork_graph::canonical::{LANES, TreeSum};
 use meshwork_graph::ops::{PartOf, ReduceOp, TILE_COLUMNS};
 use std::sync::OnceLock;
 
-/// Rows of up to so many columns are combined side by side, a group of rows at a time.
+/// Rows of up to so many columns are combined side by side, a group of rows at a time, unless they fill lanes.
 const SHORT: usize = 32;
 /// Rows of a group.
 pub const GROUP: usize = 16;
@@ -230,7 +230,7 @@ impl Rows<'_> {
 #[inline(always)]
 fn combine_rows_body<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], columns: usize, block: usize, out: &mut [A]) {
     let mut done = 0;
-    if columns <= SHORT && columns <= block {
+    if columns <= SHORT && columns <= block && !columns.is_multiple_of(LANES) {
         while done + GROUP <= out.len() {
             let x = &x[done * columns..(done + GROUP) * columns];
             out[done..done + GROUP].copy_from_slice(&combine_group(op, x, columns));

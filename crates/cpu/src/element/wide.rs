@@ -4,6 +4,7 @@
 //! stored in the last, so that they may lie where operands do. What is simple is machine code here too, for which values of
 //! the row are one for all elements.
 
+use super::ahead::Share;
 use super::native::{Refused, is_simple_in_a_row};
 use super::ops::{self, Tile, held};
 use super::place::{Lies, Placing, Slots};
@@ -11,11 +12,10 @@ use super::rows::{self, Roots};
 use super::units::{Unit, halve, units_of};
 use super::{Place, Plan, Room, Span, Step, TILE, is_constant, is_half};
 use crate::Level;
-use crate::stream::{LINE, prefetch};
+use crate::stream::LINE;
 use meshwork_graph::DType;
 use meshwork_graph::ops::{Code, Fused};
 use smallvec::SmallVec;
-use std::ops::Range;
 
 /// Bytes of rows that are kept from one pass to the next, at most: they stay in the second cache, beside the operands.
 const MOST_KEPT: usize = 256 << 10;
@@ -44,29 +44,10 @@ struct Pass {
     stores: bool,
 }
 
-/// Part number `index` of `count`.
-#[derive(Clone, Copy)]
-struct Share {
-    index: usize,
-    count: usize,
-}
-
-impl Share {
-    /// What a pass over a row asks for of the next one. The first waits for memory itself, unless there is no other.
-    fn of(pass: usize, passes: usize) -> Option<Share> {
-        let index = if passes == 1 { 0 } else { pass.checked_sub(1)? };
-        Some(Share { index, count: passes.max(2) - 1 })
-    }
-
-    /// A part of it.
-    fn part(self, index: usize, count: usize) -> Share {
-        Share { index: self.index * count + index, count: self.count * count }
-    }
-
-    /// So much of `0..len`.
-    fn range(self, len: usize) -> Range<usize> {
-        len * self.index / self.count..len * (self.index + 1) / self.count
-    }
+/// What a pass over a row asks for of the next one. The first waits for memory itself, unless there is no other.
+fn share_of(pass: usize, passes: usize) -> Option<Share> {
+    let index = if passes == 1 { 0 } else { pass.checked_sub(1)? };
+    Some(Share { index, count: passes.max(2) - 1 })
 }
 
 /// Whether an instruction makes a value of a row from its elements.
@@ -314,7 +295,7 @@ impl Plan<'_> {
         self.steps(&wide.loads, &self.placement.places, room, whole);
         for (number, pass) in wide.passes.iter().enumerate() {
             self.steps(&pass.before, &self.placement.places, room, whole);
-            self.pass_over(pass, room, whole, Share::of(number, wide.passes.len()));
+            self.pass_over(pass, room, whole, share_of(number, wide.passes.len()));
         }
         self.steps(&wide.after, &self.placement.places, room, whole);
         for k in (0..self.sinks.len()).filter(|&k| self.sinks[k].of_rows) {
@@ -382,18 +363,6 @@ impl Plan<'_> {
                     ops::round(instr.dtype, &Tile { args: rows.args, out: rows.out, count: 1, level: self.level });
                 }
             }
-        }
-    }
-
-    /// Asks for a share of a tile of the row that comes next, while others are computed.
-    fn ask_for(&self, span: Span, share: Share) {
-        if span.start == self.rows {
-            return;
-        }
-        for source in self.sources.iter().filter(|source| !source.of_rows && source.walk.is_dense()) {
-            let (size, (first, count)) = (source.dtype.size(), span.elements(false));
-            let from = source.first.pointer().wrapping_add(first * size);
-            share.range((count * size).div_ceil(LINE)).for_each(|line| prefetch(from.wrapping_add(line * LINE)));
         }
     }
 
