@@ -11,9 +11,6 @@ use smallvec::{SmallVec, smallvec};
 /// Buffers begin at multiples of this many bytes, a cache line.
 pub const ALIGNMENT: usize = 64;
 
-/// Bytes of scratch memory that stays in the caches from step to step.
-const CACHED: usize = 4 << 20;
-
 /// Where a value lies: a storage and the layout in it.
 #[derive(Clone)]
 struct Place {
@@ -76,7 +73,6 @@ pub fn place(graph: &Graph, donation: &Donation, target: &dyn Target) -> Program
     lowering.bind_outputs();
     let donated = lowering.donate(donation);
     lowering.reuse_in_place();
-    lowering.share_scratch();
     let arena = lowering.assign_arena();
 
     let outputs: Vec<OutputPlace> = graph
@@ -297,25 +293,6 @@ impl Lowering<'_> {
                     self.storages[output].bytes = 0;
                     self.steps[number].outputs[k] = reused;
                 }
-            }
-        }
-    }
-
-    /// Gives steps whose scratch memory the caches can hold the same piece, which they find there: memory that was last used a
-    /// training step ago would have to come first.
-    fn share_scratch(&mut self) {
-        let bytes = |lowering: &Self, draft: &Draft| lowering.storages[draft.scratch].bytes;
-        let small = |bytes: usize| (1..=CACHED).contains(&bytes);
-        let Some(most) = self.steps.iter().map(|draft| bytes(self, draft)).filter(|&bytes| small(bytes)).max() else {
-            return;
-        };
-        let shared = self.storage(most, None);
-        (self.storages[shared].first, self.storages[shared].last) = (0, self.steps.len() - 1);
-        for number in 0..self.steps.len() {
-            let scratch = self.steps[number].scratch;
-            if small(self.storages[scratch].bytes) {
-                self.storages[scratch].bytes = 0;
-                self.steps[number].scratch = shared;
             }
         }
     }
