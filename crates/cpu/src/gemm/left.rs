@@ -12,9 +12,9 @@ use crate::simd::Level;
 use std::mem::size_of;
 use std::ops::Range;
 
-/// Columns up to which the left operand's panels are read in place, if they stay in the first-level cache, and up to
-/// which they are even if they do not: packing pays where they are read often.
-const REUSE: [usize; 2] = [256, 256];
+/// Columns up to which the left operand's panels are read in place, unless they drive each other out of the first-level
+/// cache: packing pays where they are read often.
+const REUSE: usize = 256;
 
 /// Columns from which rows of the left operand are packed, too: where they are read so often, it matters that they lie
 /// together in the second-level cache and in the pages' table.
@@ -145,8 +145,8 @@ impl<'a, S: Element> Chunk<'a, S> {
             (Some(row), Some(1)) if size_of::<S>() < size_of::<S::Real>() && columns < AGAIN => How::Widened(row),
             (Some(1), Some(step))
                 if same::<S, S::Real>()
-                    && (columns <= REUSE[1] && readable(step)
-                        || columns <= REUSE[0] && resident(step.unsigned_abs() * size_of::<S>(), terms.len())) =>
+                    && columns <= REUSE
+                    && (readable(step) || resident(step.unsigned_abs() * size_of::<S>(), terms.len())) =>
             {
                 there(height as isize, step, Access::Panel)
             }
