@@ -77,7 +77,7 @@ class Gpt(nn.Module):
         return F.linear(self.norm(self.blocks(x)), self.embedding.weight)
 
 
-def train(row, unit, model, optimizer, loss_of, samples, steps, compiled):
+def train(row, unit, optimizer, loss_of, samples, steps, compiled):
     """Reports samples (or tokens) a second."""
     forward = torch.compile(loss_of) if compiled else loss_of
 
@@ -107,7 +107,7 @@ def classifier(name, build, batch, steps, compiled=False):
     def loss_of():
         return F.cross_entropy(model(images), labels)
 
-    train(f"{name} b{batch}", "images/s", model, optimizer, loss_of, batch, steps, compiled)
+    train(f"{name} b{batch}", "images/s", optimizer, loss_of, batch, steps, compiled)
 
 
 def classifiers(name, build, compiled=False):
@@ -126,7 +126,7 @@ def transformer(name, precision, compiled=False):
             logits = model(tokens[:, :-1])
             return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
-    train(name, "tokens/s", model, optimizer, loss_of, 16 * 128, 24, compiled)
+    train(name, "tokens/s", optimizer, loss_of, 16 * 128, 24, compiled)
 
 
 def gemm():

@@ -130,7 +130,7 @@ const GRADIENTS: [Sizes; 8] = [
     (512, 64, 100_000, 1),
 ];
 
-/// Gradients of a transformer's weights by 16 sequences of 128 tokens: a block has two of these.
+/// Gradients of a transformer's weights by 16 sequences of 128 tokens: two sequences are a block of terms.
 const OF_SEQUENCES: [Sizes; 2] = [(256, 256, 2048, 1), (1024, 256, 2048, 1)];
 
 /// How the operands of a product lie in memory.

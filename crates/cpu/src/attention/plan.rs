@@ -232,7 +232,7 @@ impl Plan {
         Rooms {
             keys: [take(key_rows), take(key_terms)],
             values: [take(value_rows), take(value_terms)],
-            queries: [take(rows(depth, columns)), take(panels(depth, UNIT))],
+            queries: [take(backward(rows(depth, columns))), take(panels(depth, UNIT))],
             gradients: [take(backward(rows(width, value_columns))), take(backward(panels(width, UNIT)))],
             scores: take(BLOCK * UNIT),
             slopes: take(backward(BLOCK * UNIT)),
@@ -252,7 +252,7 @@ pub struct Rooms<R> {
     pub keys: [*mut R; 2],
     /// Copies of the values.
     pub values: [*mut R; 2],
-    /// A unit's queries, and their transpose.
+    /// A unit's queries, for gradients, and their transpose.
     pub queries: [*mut R; 2],
     /// A unit's gradients, and their transpose.
     pub gradients: [*mut R; 2],

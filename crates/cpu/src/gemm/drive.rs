@@ -124,15 +124,17 @@ impl Plan {
         let work = products as f64 * (size.rows * size.columns) as f64 * size.terms as f64;
         let wanted = if work < 2e4 { 1 } else { threads };
         let longer = |parts: [usize; 2]| if size.rows / parts[0] > size.columns / parts[1] { 0 } else { 1 };
-        // First tasks that stay large, then runs of blocks, then whatever tiles there are.
+        // First a run of blocks for each thread, where that packs less; then tasks that stay large, runs of blocks, and
+        // whatever tiles there are.
         while threads > 1 && (tasks(parts, run) < wanted || idle(tasks(parts, run), threads)) {
             let d = longer(parts);
             let half = run.div_ceil(2).next_power_of_two();
             let can_halve = run > 1 && half * size.block >= TERMS;
             // Tasks with other rows pack the same columns again, those with other terms have results to be added.
             let again = [size.columns, size.rows][d] / parts[1 - d] * run * size.block;
-            let is_even = blocks.next_multiple_of(half.max(1)) * 9 <= blocks * 10;
-            if can_halve && is_even && again > ADDING * size.rows * size.columns {
+            let added = (size.rows / parts[0]) * (size.columns / parts[1]);
+            let is_even = blocks.next_multiple_of(half) * 9 <= blocks * 10 && blocks.div_ceil(half) <= threads;
+            if can_halve && is_even && again > ADDING * added {
                 run = half;
             } else if [size.rows, size.columns][d] / parts[d] >= 96 {
                 parts[d] += 1;

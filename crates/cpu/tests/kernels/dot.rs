@@ -182,6 +182,12 @@ fn few_outputs_of_long_sums() {
 }
 
 #[test]
+fn more_terms_than_outputs() {
+    matrices::<f32>(97, 300, 4000, Blocking::Samples);
+    matrices::<f32>(97, 300, 4000, Blocking::Features);
+}
+
+#[test]
 fn other_dtypes() {
     for (m, n, k) in [(1, 1, 1), (7, 9, 130), (13, 33, 600), (3, 50, 2050)] {
         matrices::<f64>(m, n, k, Blocking::Features);
