@@ -1,8 +1,7 @@
 """PyTorch on the measured work: `torch_peer.py WORK…`, one line `row<TAB>unit<TAB>value` each.
 
-Work: lenet, mlp, gpt (training steps; a transformer also under autocast to bf16), lenet-compile, mlp-compile, gpt-compile
-(the same through torch.compile), gemm, elementwise, first (one LeNet step, timed from outside), version. The number of
-threads is in THREADS.
+Work: lenet, mlp, gpt, gpt-bf16 (training steps; bf16 by autocast), each also with -compile behind it (through
+torch.compile), gemm, elementwise, first (one LeNet step, timed from outside), version. The number of threads is in THREADS.
 """
 
 import os

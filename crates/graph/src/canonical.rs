@@ -72,6 +72,18 @@ pub fn samples_unit(batch: usize) -> usize {
 /// Interleaved lanes of a plain sum: term `i` of a block belongs to lane `i % LANES`.
 pub const LANES: usize = 16;
 
+/// Calls `merge(left, right)` for the pairs of the tree over `count` leaves, each root in the place of its first leaf.
+#[inline(always)]
+pub fn in_tree_order(count: usize, mut merge: impl FnMut(usize, usize)) {
+    let mut step = 1;
+    while step < count {
+        for left in (0..count - step).step_by(2 * step) {
+            merge(left, left + step);
+        }
+        step *= 2;
+    }
+}
+
 /// Adds the lanes of a block: halves onto halves, 16 → 8 → 4 → 2 → 1.
 ///
 /// Lanes start at +0.0; a lane without terms therefore changes nothing.

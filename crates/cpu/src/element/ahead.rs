@@ -1,5 +1,5 @@
-//! The lines of the caches that are asked for while a tile is computed: those of the next one. Where a tile takes several steps,
-//! most of them find all in the first cache, and memory would be idle.
+//! The lines of the caches that are asked for while a tile is computed: those of the next one. Where a tile takes several
+//! steps, most of them find all in the first cache, and memory would be idle.
 
 use super::{Plan, Span};
 use crate::stream::{LINE, prefetch};

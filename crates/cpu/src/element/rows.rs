@@ -6,7 +6,7 @@ use crate::index::Place;
 use crate::multiversion;
 use crate::reduce::{Accumulate, Max, Min, Monoid, Prod, Sum};
 use meshwork_graph::DType;
-use meshwork_graph::canonical::{LANES, TreeSum};
+use meshwork_graph::canonical::{LANES, TreeSum, in_tree_order};
 use meshwork_graph::ops::{PartOf, ReduceOp, TILE_COLUMNS};
 use std::sync::OnceLock;
 
@@ -245,14 +245,7 @@ fn combine_rows_body<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], columns: usize
     for (rows, results) in rows.zip(out[done..].chunks_mut(together)) {
         combine_blocks_body(op, rows, block, &mut roots);
         for (roots, y) in roots.chunks_exact_mut(blocks).zip(results) {
-            // The tree over the blocks, each root in the place of its first leaf.
-            let mut step = 1;
-            while step < blocks {
-                for left in (0..blocks - step).step_by(2 * step) {
-                    roots[left] = M::combine(roots[left], roots[left + step]);
-                }
-                step *= 2;
-            }
+            in_tree_order(blocks, |left, right| roots[left] = M::combine(roots[left], roots[right]));
             *y = roots[0];
         }
     }

@@ -4,6 +4,7 @@ use super::Offsets;
 use super::real::{Element, Real};
 use crate::multiversion;
 use crate::simd::Level;
+use meshwork_graph::canonical::in_tree_order;
 
 /// Numbers that are stored at a time.
 const PIECE: usize = 256;
@@ -34,13 +35,7 @@ impl<O: Element> Row<'_, O> {
             let count = PIECE.min(columns.len - first);
             // SAFETY: pieces of parts, which do not overlap, as the distance is at least a row.
             let part = |run: usize| unsafe { std::slice::from_raw_parts_mut(parts.add(run * step + first), count) };
-            let mut reach = 1;
-            while reach < runs {
-                for left in (0..runs - reach).step_by(2 * reach) {
-                    add(level, part(left), part(left + reach));
-                }
-                reach *= 2;
-            }
+            in_tree_order(runs, |left, right| add(level, part(left), part(right)));
             let dense = columns.fill(first, &mut offsets[..count]) == Some(1);
             let sums: &[O::Real] = part(0);
             // SAFETY: elements of the result.

@@ -8,8 +8,8 @@
 //! - **tiles** ([`kernel`]) hold their blocks in registers and their tree in the first-level cache;
 //! - **chunks** of terms ([`block`]) keep packed panels in the caches. They are aligned runs of 2^c blocks, whose roots
 //!   go to a counter of whole partial matrices, or parts of one long block, whose chains go on where they stopped;
-//! - **tasks** ([`drive`]) take ranges of rows and columns, and, where outputs are few beside the terms, aligned runs of 2^p blocks,
-//!   whose roots are merged by the same tree at the end (`merge`).
+//! - **tasks** ([`drive`]) take ranges of rows and columns, and, where outputs are few beside the terms, aligned runs of
+//!   2^p blocks, whose roots are merged by the same tree at the end (`merge`).
 //!
 //! Products with few rows, which packing would slow down, read the right operand in place (`strip`).
 //!

@@ -14,7 +14,7 @@ use crate::operand::Shared;
 use crate::walk::Walk;
 use crate::{Context, Level, Operand, Output};
 use half::{bf16, f16};
-use meshwork_graph::canonical::{Blocks, LANES, lane_tree};
+use meshwork_graph::canonical::{Blocks, LANES, in_tree_order, lane_tree};
 use meshwork_graph::ops::{Reduce, ReduceOp};
 use meshwork_graph::{DType, Layout};
 pub use monoid::{Accumulate, Term};
@@ -407,17 +407,6 @@ pub(crate) unsafe fn add_rows_by_tree(rows: *mut u8, count: usize, output: &Outp
         DType::F32 => of::<f32>(rows, count, output, level),
         DType::F64 => of::<f64>(rows, count, output, level),
         other => panic!("parts of a sum of {other}"),
-    }
-}
-
-/// Calls `merge(left, right)` for the pairs of the tree over `count` leaves, each root in the place of its first leaf.
-fn in_tree_order(count: usize, mut merge: impl FnMut(usize, usize)) {
-    let mut step = 1;
-    while step < count {
-        for left in (0..count - step).step_by(2 * step) {
-            merge(left, left + step);
-        }
-        step *= 2;
     }
 }
 
