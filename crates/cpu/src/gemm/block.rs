@@ -2,7 +2,7 @@
 
 use super::ahead::{Ahead, LINE};
 use super::kernel::{ASKING, COUNTER, Call, Kernels, SILENT};
-use super::left::{Chunk, Left, readable};
+use super::left::{Chunk, Left, distance, readable};
 use super::offsets::evenly;
 use super::pack::{SLACK, pack, pack_columns};
 use super::pairs::{Factor, Operand, Pairs};
@@ -103,9 +103,9 @@ impl Bounds {
     /// Numbers of the left side's panels that are needed at a time, for so many rows: those of a block, or all if they
     /// are few.
     fn left<T>(&self, rows: usize) -> usize {
-        let rows = rows.next_multiple_of(self.height);
-        let held = HELD / size_of::<T>() + self.height * self.depth();
-        (rows.min(self.together()) * self.depth()).max((rows * self.depth()).min(held)) + SLACK
+        let (rows, depth) = (rows.next_multiple_of(self.height), distance(self.depth()));
+        let held = HELD / size_of::<T>() * depth / self.depth().max(1) + self.height * depth;
+        (rows.min(self.together()) * depth).max((rows * depth).min(held)) + SLACK
     }
 
     /// Bytes of scratch memory for one call.

@@ -1,4 +1,4 @@
-//! The left side of a chunk of terms: panels of a block of rows at a time, read in place, widened or packed.
+//! The left side of a chunk of terms: panels of a block of rows at a time, read in place, copied or packed.
 
 use super::ahead::{LINE, Source};
 use super::kernel::Access;
@@ -16,8 +16,8 @@ use std::ops::Range;
 /// cache: packing pays where they are read often.
 const REUSE: usize = 256;
 
-/// Columns from which rows of the left operand are packed, too: where they are read so often, it matters that they lie
-/// together in the second-level cache and in the pages' table.
+/// Columns from which rows of the left operand are copied: where they are read so often, it matters that they lie together
+/// in the second-level cache and in the pages' table.
 const AGAIN: usize = 1024;
 
 /// Lines of a cache that are so many elements apart displace each other.
@@ -82,8 +82,8 @@ pub struct Panels<T> {
 enum How<S: Element> {
     /// They are there.
     There(Panels<S::Real>),
-    /// Rows are widened, so far apart.
-    Widened(isize),
+    /// Rows are copied, which are so far apart, and widened if they are narrow.
+    Copied(isize),
     /// They are packed.
     Packed,
     /// Rows become rows of pairs.
@@ -142,7 +142,7 @@ impl<'a, S: Element> Chunk<'a, S> {
             {
                 there(row * height as isize, row, Access::Rows)
             }
-            (Some(row), Some(1)) if size_of::<S>() < size_of::<S::Real>() && columns < AGAIN => How::Widened(row),
+            (Some(row), Some(1)) => How::Copied(row),
             (Some(1), Some(step))
                 if same::<S, S::Real>()
                     && columns <= REUSE
@@ -164,9 +164,13 @@ impl<'a, S: Element> Chunk<'a, S> {
         let rows = self.rows.get(block.clone()).unwrap_or(&[]);
         let operand =
             pairs::Operand { factor: pairs::Factor::Left, data: self.data.cast(), lines: rows, terms: self.terms };
-        let packed = |length: usize, access: Access, span: Span| {
-            let step = if access == Access::Rows { length } else { height };
-            Panels { data: room.cast_const(), panel: (height * length) as isize, step: step as isize, access, span }
+        let rows_of = |step: usize, span: Span| {
+            let panel = (height * step) as isize;
+            Panels { data: room.cast_const(), panel, step: step as isize, access: Access::Rows, span }
+        };
+        let packed = |length: usize, span: Span| {
+            let panel = (height * length) as isize;
+            Panels { data: room.cast_const(), panel, step: height as isize, access: Access::Panel, span }
         };
         // SAFETY: the caller's promise; pairs are made of bf16 and as large as f32.
         unsafe {
@@ -175,17 +179,17 @@ impl<'a, S: Element> Chunk<'a, S> {
                     let data = data.wrapping_offset((block.start / height) as isize * panel);
                     Panels { data, panel, step, access, span }
                 }
-                How::Widened(row) => {
-                    let first = self.data.offset(rows[0] + self.terms[0]);
-                    widen(self.level, &Narrow { first, row, count: block.len(), terms: length, out: room });
-                    packed(length, Access::Rows, Span::NONE)
+                How::Copied(row) => {
+                    let (first, step) = (self.data.offset(rows[0] + self.terms[0]), distance(length));
+                    copy(self.level, &Rows { first, row, count: block.len(), terms: length, out: room, step });
+                    rows_of(step, Span::NONE)
                 }
                 How::Packed => {
                     pack(self.level, self.data, rows, self.terms, height, room);
-                    packed(length, Access::Panel, Span::NONE)
+                    packed(length, Span::NONE)
                 }
-                How::PairRows => packed(length.div_ceil(2), Access::Rows, operand.copy(self.level, room.cast())),
-                How::Pairs => packed(length.div_ceil(2), Access::Panel, operand.pack(self.level, height, room.cast())),
+                How::PairRows => rows_of(length.div_ceil(2), operand.copy(self.level, room.cast())),
+                How::Pairs => packed(length.div_ceil(2), operand.pack(self.level, height, room.cast())),
             }
         }
     }
@@ -224,28 +228,35 @@ pub fn readable(step: isize) -> bool {
     !step.unsigned_abs().is_multiple_of(CONFLICT)
 }
 
-/// Rows of narrow elements, `row` apart, and room for as many numbers.
-struct Narrow<S: Element> {
+/// How far apart rows of so many terms are copied to: an odd number of lines, so that they lie on all sets of the caches.
+pub fn distance(terms: usize) -> usize {
+    let numbers = LINE / size_of::<f32>();
+    (terms.div_ceil(numbers) | 1) * numbers
+}
+
+/// Rows of neighbouring elements, `row` apart, and room for them, `step` apart.
+struct Rows<S: Element> {
     first: *const S,
     row: isize,
     count: usize,
     terms: usize,
     out: *mut S::Real,
+    step: usize,
 }
 
 multiversion! {
-    /// Widens rows, one behind the other.
-    fn widen<S: Element>(rows: &Narrow<S>) = widen_of;
+    /// Copies rows, and widens them if they are narrow.
+    fn copy<S: Element>(rows: &Rows<S>) = copy_of;
 }
 
 #[inline(always)]
-fn widen_of<S: Element>(rows: &Narrow<S>) {
-    let &Narrow { first, row, count, terms, out } = rows;
+fn copy_of<S: Element>(rows: &Rows<S>) {
+    let &Rows { first, row, count, terms, out, step } = rows;
     for i in 0..count {
         // SAFETY: who names the rows promises that they are readable, and the room writable and used by nobody else.
         let (from, to) = unsafe {
             let from = std::slice::from_raw_parts(first.offset(i as isize * row), terms);
-            (from, std::slice::from_raw_parts_mut(out.add(i * terms), terms))
+            (from, std::slice::from_raw_parts_mut(out.add(i * step), terms))
         };
         to.iter_mut().zip(from).for_each(|(to, x)| *to = x.widen());
     }

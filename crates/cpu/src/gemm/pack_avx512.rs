@@ -1,8 +1,15 @@
-//! Packing panels of neighbouring rows with AVX-512, in whole lines of the caches where their width allows it.
+//! Packing with AVX-512: panels of neighbouring rows, in whole lines of the caches where their width allows it, and panels
+//! of rows whose terms are neighbours, which are transposed by squares of whole lines.
 
+use super::ahead::LINE;
 use super::pack_x86;
+use crate::stream::prefetch;
 use half::{bf16, f16};
 use std::arch::x86_64::*;
+
+/// How many lines of a row ahead the one is that is asked for while one is read: no processor's prefetcher follows so many
+/// rows.
+const LINES_AHEAD: usize = 2;
 
 /// Elements that masked vectors of f32 are loaded from.
 pub trait Source: pack_x86::Source {
@@ -184,5 +191,71 @@ unsafe fn by_masks<S: Source, const N: usize>(
             to = to.wrapping_add(distance);
         }
         out = out.wrapping_add(width);
+    }
+}
+
+/// Packs a panel of up to 32 rows for `terms` terms that lie side by side from `data` on.
+///
+/// # Safety
+/// As for [`super::pack::pack`]; the processor must have AVX-512.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub unsafe fn transpose<S: Source>(data: *const S, panel: &[isize], terms: usize, width: usize, out: *mut f32) {
+    for start in (0..terms).step_by(16) {
+        let columns = (terms - start).min(16);
+        for row in (0..width).step_by(16) {
+            let rows = &panel[row.min(panel.len())..(row + 16).min(panel.len())];
+            // SAFETY: elements of the rows, and as many numbers of each term of the panel.
+            unsafe {
+                let to = out.add(start * width + row);
+                square(data.add(start), rows, columns, width, (width - row).min(16), to);
+            }
+        }
+    }
+}
+
+/// Transposes up to 16 rows of up to 16 neighbouring elements; element `k` of all goes to `out + k · step`, `wide` numbers,
+/// which are zeros where there is no row.
+///
+/// # Safety
+/// As for [`transpose`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn square<S: Source>(data: *const S, rows: &[isize], columns: usize, step: usize, wide: usize, out: *mut f32) {
+    let zero = _mm512_setzero_ps();
+    let (read, written): (__mmask16, __mmask16) = (0xffff >> (16 - columns), 0xffff >> (16 - wide));
+    let mut x = [zero; 16];
+    for (x, &row) in x.iter_mut().zip(rows) {
+        let from = data.wrapping_offset(row);
+        prefetch(from.cast::<u8>().wrapping_add(LINES_AHEAD * LINE));
+        // SAFETY: the caller's promise.
+        *x = unsafe { S::load(zero, read, from) };
+    }
+    // Squares of two by two numbers, of four by four, and of eight by eight are transposed within those twice as large.
+    let mut y = [zero; 16];
+    for i in 0..8 {
+        y[2 * i] = _mm512_unpacklo_ps(x[2 * i], x[2 * i + 1]);
+        y[2 * i + 1] = _mm512_unpackhi_ps(x[2 * i], x[2 * i + 1]);
+    }
+    for i in 0..4 {
+        let [a, b, c, d] = [y[4 * i], y[4 * i + 1], y[4 * i + 2], y[4 * i + 3]];
+        x[4 * i] = _mm512_shuffle_ps::<0x44>(a, c);
+        x[4 * i + 1] = _mm512_shuffle_ps::<0xee>(a, c);
+        x[4 * i + 2] = _mm512_shuffle_ps::<0x44>(b, d);
+        x[4 * i + 3] = _mm512_shuffle_ps::<0xee>(b, d);
+    }
+    // Now quarter q of x[4i + j] is column 4q + j of rows 4i to 4i + 3.
+    for j in 0..4 {
+        let (low, low_too) =
+            (_mm512_shuffle_f32x4::<0x88>(x[j], x[4 + j]), _mm512_shuffle_f32x4::<0x88>(x[8 + j], x[12 + j]));
+        let (high, high_too) =
+            (_mm512_shuffle_f32x4::<0xdd>(x[j], x[4 + j]), _mm512_shuffle_f32x4::<0xdd>(x[8 + j], x[12 + j]));
+        y[j] = _mm512_shuffle_f32x4::<0x88>(low, low_too);
+        y[8 + j] = _mm512_shuffle_f32x4::<0xdd>(low, low_too);
+        y[4 + j] = _mm512_shuffle_f32x4::<0x88>(high, high_too);
+        y[12 + j] = _mm512_shuffle_f32x4::<0xdd>(high, high_too);
+    }
+    for (k, &y) in y[..columns].iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_mask_storeu_ps(out.add(k * step), written, y) };
     }
 }

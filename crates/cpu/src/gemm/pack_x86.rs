@@ -152,7 +152,7 @@ pub unsafe fn pack<S: pack_avx512::Source>(
     let bounds = [rows.iter().copied().min().unwrap_or(last_row), last_row];
     let runs = 1 + terms.windows(2).filter(|w| w[1] != w[0] + 1).count();
     let (panels, distance) = (rows.len().div_ceil(width), width * terms.len());
-    let wide = wide && pack_avx512::packs(width);
+    let (transposes, wide) = (wide, wide && pack_avx512::packs(width));
     let few = !wide && (terms.len() < TOGETHER || distance.is_multiple_of(CONFLICT));
     let most = if few { FEW } else { GROUP };
     let together = (if wide { AT_ONCE } else { TOGETHER } / width).clamp(1, most);
@@ -201,6 +201,16 @@ pub unsafe fn pack<S: pack_avx512::Source>(
         // SAFETY: the caller's promise.
         unsafe {
             if count > 2 * width.div_ceil(8) + 1 && runs * 8 <= terms.len() {
+                if transposes {
+                    let mut k = 0;
+                    while k < terms.len() {
+                        let length = run(terms, k);
+                        pack_avx512::transpose(data.offset(terms[k]), panel(p), length, width, out.add(k * width));
+                        k += length;
+                    }
+                    p += 1;
+                    continue;
+                }
                 by_runs(data, panel(p), terms, width, out);
             } else {
                 by_pieces(data, panel(p), &found[..count], terms, width, limit, out);
