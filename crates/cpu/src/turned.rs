@@ -2,7 +2,7 @@
 //! block of rows at a time, so that every line of the caches is used as a whole while it is there.
 
 use crate::gemm::Element;
-use crate::gemm::pack::{SLACK, pack};
+use crate::gemm::pack::{SLACK, dense, pack};
 use crate::simd::Level;
 use crate::stream::prefetch;
 use crate::walk::Walk;
@@ -156,7 +156,7 @@ impl Turned {
         while let Some((group, columns)) = groups.next() {
             groups.peek().iter().for_each(|(_, next)| ahead(next));
             // SAFETY: rows of the operand and panels of the room; a panel's row is a term to the packing.
-            unsafe { pack(level, data, columns, &terms, PANEL, room.add(group * GROUP * count)) };
+            unsafe { pack(level, data, columns, &terms, dense(PANEL, terms.len()), room.add(group * GROUP * count)) };
         }
         count
     }

@@ -8,7 +8,7 @@ use super::softmax::{Each, Input, Number, Softmax, UNIT};
 use super::tile::{Engine, Left, Panels, Product, Side, Target};
 use crate::gemm::Real;
 use crate::gemm::drive::with_slots;
-use crate::gemm::pack::pack;
+use crate::gemm::pack::{dense, pack};
 use crate::gemm::pairs::{Factor, Operand as Pairs, Span};
 use crate::gemm::scratch::Arena;
 use crate::kernel::Outputs;
@@ -248,8 +248,8 @@ impl<'a, S: Input> Call<'a, S> {
             }
             let copy = by_rows.then(|| copy_rows(level, rows, count, width, plain));
             match copy {
-                Some(copy) => pack(level, copy.first, &steps(count, copy.step), &terms, columns, panels),
-                None => pack(level, rows.first, &steps(count, rows.step), &terms, columns, panels),
+                Some(copy) => pack(level, copy.first, &steps(count, copy.step), &terms, dense(columns, width), panels),
+                None => pack(level, rows.first, &steps(count, rows.step), &terms, dense(columns, width), panels),
             }
             let turned = Matrix { first: panels.cast_const(), step: columns as isize };
             (copy.map(|copy| self.in_rows(copy)), Side { panel: width * columns, ..self.in_rows(turned) })

@@ -10,7 +10,7 @@ use super::{Unfolded, Window};
 use crate::Context;
 use crate::gemm::Side;
 use crate::gemm::drive::{Source, with_slots};
-use crate::gemm::pack::{SLACK, pack};
+use crate::gemm::pack::{SLACK, dense, pack};
 use crate::gemm::scratch::{Arena, room};
 use crate::operand::Shared;
 use crate::simd::Level;
@@ -357,7 +357,7 @@ pub unsafe fn weight(
                 for panel in &panels {
                     let packed = packed.add(panel.start * left.len());
                     let outputs = &outputs[panel.start..panel.end.min(window.outputs)];
-                    pack(context.level, dy, outputs, left, panel.len(), packed);
+                    pack(context.level, dy, outputs, left, dense(panel.len(), left.len()), packed);
                     let tiles = WEIGHT[panel.len() / LANES - 1];
                     for part in parts(size.columns, tiles.len()) {
                         let call = Weight {

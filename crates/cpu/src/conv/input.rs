@@ -199,6 +199,7 @@ fn gradient<S: Element>(
             size,
             left: Left::Panels({ packed[group] }.0),
             right_side: &right_side,
+            packed: None,
             out: columns.wrapping_sub(channels.start * taps * across + samples.start * positions),
             place: &place,
         };

@@ -11,7 +11,7 @@ use super::window::Window;
 use crate::Context;
 use crate::gemm::drive::with_slots;
 use crate::gemm::kernel::opaque;
-use crate::gemm::pack::{SLACK, pack};
+use crate::gemm::pack::{SLACK, dense, pack};
 use crate::gemm::scratch::{Arena, room};
 use crate::operand::Shared;
 use std::arch::x86_64::*;
@@ -296,14 +296,8 @@ pub unsafe fn gradient(
             // SAFETY: the group's weight, and a room of this task.
             unsafe {
                 let w = w.pointer().add(group * outputs * numbers);
-                pack(
-                    context.level,
-                    w,
-                    &panel.elements,
-                    &terms,
-                    panel.elements.len().next_multiple_of(panel.lanes),
-                    packed[i].pointer(),
-                );
+                let lies = dense(panel.elements.len().next_multiple_of(panel.lanes), outputs);
+                pack(context.level, w, &panel.elements, &terms, lies, packed[i].pointer());
             }
         }
     });

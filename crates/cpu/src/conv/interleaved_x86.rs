@@ -4,7 +4,7 @@
 use super::direct_x86::table;
 use super::window::Window;
 use crate::gemm::Offsets;
-use crate::gemm::pack::pack;
+use crate::gemm::pack::{dense, pack};
 use crate::gemm::pack_x86::square;
 use crate::simd::Level;
 use std::ops::Range;
@@ -137,7 +137,8 @@ impl<'a> Interleaved<'a> {
         // SAFETY: the caller's promise. What packing writes too much is overwritten by what follows.
         self.runs(
             |source, target| unsafe {
-                pack(level, from.add(source), &self.channels, &self.elements, self.window.channels, to.add(target));
+                let lies = dense(self.window.channels, self.elements.len());
+                pack(level, from.add(source), &self.channels, &self.elements, lies, to.add(target));
             },
             |range| unsafe { to.add(range.start).write_bytes(0, range.len()) },
         );

@@ -1,16 +1,18 @@
 //! One range of rows, columns and terms of a product, on one thread.
 
-use super::ahead::{Ahead, LINE};
+use super::ahead::{Ahead, LINE, Source};
 use super::kernel::{ASKING, COUNTER, Call, Kernels, SILENT};
 use super::left::{Chunk, Left, distance, readable};
 use super::offsets::evenly;
-use super::pack::{SLACK, pack, pack_columns};
+use super::pack::{SLACK, dense, pack, pack_columns};
+use super::packed::Packed;
 use super::pairs::{Factor, Operand, Pairs};
 use super::real::{Element, Real, same};
 use super::scratch::{Arena, room};
 use super::{Place, Side, Size};
 use crate::multiversion;
 use crate::simd::Level;
+use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
 /// Rows whose panels stay in the second-level cache together, and whose results are not too far apart.
@@ -27,6 +29,9 @@ const OFTEN: usize = 64;
 const FEW: usize = 32;
 /// Terms of such a panel, at most.
 const SHALLOW: usize = 256;
+
+/// Numbers of the left operand from which the first blocks of its rows are small.
+const LARGE: usize = 1 << 14;
 
 /// Numbers of a result that the second-level cache does not keep beside the panels.
 const FAR: usize = 1 << 16;
@@ -68,7 +73,7 @@ impl Chunks {
     }
 
     /// The chunk that begins at `start`, both counted from an aligned block; `end` is where the terms end.
-    fn at(&self, start: usize, end: usize) -> usize {
+    pub fn at(&self, start: usize, end: usize) -> usize {
         let limit = if self.parts() { (start / self.stretch + 1) * self.stretch } else { end };
         (start + self.terms).min(limit).min(end) - start
     }
@@ -138,6 +143,8 @@ pub struct Product<'a, L: Element, O: Element<Real = L::Real>> {
     pub left: Left<'a, L>,
     /// Where the right operand's elements lie.
     pub right_side: &'a Side,
+    /// The right operand, if it is packed.
+    pub packed: Option<&'a Packed<L::Real>>,
     /// The result.
     pub out: *mut O,
     /// Where its elements go.
@@ -154,9 +161,19 @@ unsafe fn offsets<'a>(arena: &mut Arena, len: usize) -> &'a mut [isize] {
     unsafe { std::slice::from_raw_parts_mut(room, len) }
 }
 
-/// Blocks of `step` indices.
-fn blocks(range: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>> {
-    range.clone().step_by(step).map(move |start| start..(start + step).min(range.end))
+/// Blocks of rows, at most `most` (a multiple of the height of a tile), about equal. Where they `grow`, the first ones are small:
+/// nothing has asked for their operand, which the next one's comes during.
+fn blocks(rows: usize, most: usize, height: usize, grow: bool) -> SmallVec<[Range<usize>; 16]> {
+    let (mut blocks, mut start) = (SmallVec::new(), 0);
+    let mut limit = if grow { 2 * height } else { most };
+    while start < rows {
+        let left = rows - start;
+        let length = if limit < most { limit } else { left.div_ceil(left.div_ceil(most)).next_multiple_of(height) };
+        let end = (start + length).min(rows);
+        blocks.push(start..end);
+        (start, limit) = (end, 2 * limit);
+    }
+    blocks
 }
 
 /// Computes the sums over `terms` (which begin at a block) for `rows` × `columns`.
@@ -209,8 +226,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
     let matrix = padded_rows * padded_columns;
     let far = matrix >= FAR;
     let mut pairs = match product.left {
-        Left::Elements(..) => Pairs::new::<L, R>(level, &chunks, terms.len()),
-        Left::Panels(_) => None,
+        Left::Elements(..) if product.packed.is_none() => Pairs::new::<L, R>(level, &chunks, terms.len()),
+        _ => None,
     };
     // Numbers of the panels for so many terms.
     let in_pairs = pairs.is_some();
@@ -234,7 +251,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     None if right_line == Some(1) && lines.len() == width => {
                         pack_columns(level, data.offset(lines[0]), right_terms, width, right_room);
                     }
-                    None => pack(level, data, lines, right_terms, width, right_room),
+                    None => pack(level, data, lines, right_terms, dense(width, length), right_room),
                     Some(pairs) => {
                         let operand = Operand { factor: Factor::Right, data: data.cast(), lines, terms: right_terms };
                         pairs.meet(Factor::Right, operand.pack(level, width, right_room.cast()));
@@ -243,6 +260,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             }
         };
         let beside = match (right_line, right_term_step) {
+            _ if product.packed.is_some() => None,
             (Some(1), Some(step))
                 if same::<R, R::Real>() && row_count <= FEW && length <= SHALLOW && readable(step) =>
             {
@@ -251,10 +269,14 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             _ => None,
         };
         // Each panel of the right side is needed once where those of the left side stay: it is packed in its turn.
-        let in_turn = row_count >= OFTEN && row_count * length * size_of::<L::Real>() <= HELD;
-        let step = if in_turn { padded_rows } else { bounds.together() };
+        let in_turn =
+            product.packed.is_none() && row_count >= OFTEN && row_count * length * size_of::<L::Real>() <= HELD;
         // The first panel of the right side, the distance of the panels' columns and that of their terms.
         let (right_panels, right_column, right_term) = match beside {
+            _ if let Some(packed) = product.packed => {
+                let (panel, step) = packed.panel(first, columns.start);
+                (panel, step, width as isize)
+            }
             // SAFETY: the first element.
             Some(step) => (unsafe { data.offset(right_lines[0] + right_terms[0]).cast() }, 1, step),
             None if in_turn => (right_room.cast_const(), 0, width as isize),
@@ -297,15 +319,19 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
 
         let mut merge = [std::ptr::null::<L::Real>(); usize::BITS as usize];
         let mut ahead = Ahead::new();
-        for block in blocks(0..row_count, step) {
+        let blocks = match in_turn {
+            true => smallvec![0..padded_rows.min(row_count)],
+            false => blocks(row_count, bounds.together(), height, left.numbers() >= LARGE && column_count > 4 * width),
+        };
+        for (number, block) in blocks.iter().enumerate() {
             // SAFETY: the operand is the caller's, the room this call's.
-            let panels = unsafe { left.panels(&block, left_room) };
+            let panels = unsafe { left.panels(block, left_room) };
             if let Some(pairs) = &mut pairs {
                 pairs.meet(Factor::Left, panels.span);
             }
             // The rows of the next block come while this one is computed.
             let tiles = block.len().div_ceil(height);
-            let mut source = left.source(&(block.end..(block.end + step).min(row_count)));
+            let mut source = blocks.get(number + 1).map_or_else(Source::none, |next| left.source(next));
             let share = source.lines().div_ceil(tiles * column_count.div_ceil(width));
             let next_share = length.div_ceil(tiles);
             for column in (0..column_count).step_by(width) {

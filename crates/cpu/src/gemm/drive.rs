@@ -4,6 +4,8 @@ use super::block::{Bounds, Chunks, Product, compute};
 use super::kernel::Kernels;
 use super::left::Left;
 use super::merge::Row;
+use super::packed::{self, Packed};
+use super::pairs::Pairs;
 use super::real::{Element, Real};
 use super::scratch::{Arena, room};
 use super::{Offsets, Place, Side, Size, strip};
@@ -11,7 +13,7 @@ use crate::Context;
 use crate::operand::Shared;
 use crate::par::{Par, Shares, is_called_away};
 use crate::simd::Level;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// Rows of a task, at most.
 const ROWS: usize = 1024;
@@ -22,6 +24,16 @@ const WIDEST: usize = 2048;
 /// Rows and columns of a task, at least, where there shall be more tasks than threads: smaller ones pack operands too
 /// often.
 const LARGE: usize = 512;
+/// Numbers of a right operand that all tasks may share, packed: fewer are packed in less time than threads need to come
+/// together once more, more do not stay in the third-level cache.
+const SHARED: RangeInclusive<usize> = 1 << 14..=1 << 20;
+/// Numbers of a chunk's columns that a task reads of it: they stay in the second-level cache.
+const NEAR: usize = 1 << 17;
+/// Rows of a task that shares it, at least.
+const SHARING: usize = 480;
+/// Such tasks for each thread: they are small, so that threads that are slower than others leave some to these.
+const TASKS: usize = 4;
+
 /// Terms that a task must at least have for the terms to be cut.
 const TERMS: usize = 1024;
 
@@ -32,6 +44,11 @@ const ADDING: usize = 4;
 pub trait Source<R>: Sync {
     /// Bytes of scratch memory that a task needs.
     fn bytes(&self, bounds: &Bounds) -> usize;
+
+    /// Whether the operand lies in memory, so that all of it can be packed at once.
+    fn is_there(&self) -> bool {
+        false
+    }
 
     /// Makes the elements of `columns` × `terms` readable and gives the place that their offsets count from.
     /// `staged` is empty at the start of a task and the source's to remember what `room` holds.
@@ -60,6 +77,10 @@ unsafe impl<R: Sync> Sync for Memory<'_, R> {}
 impl<R: Sync> Source<R> for Memory<'_, R> {
     fn bytes(&self, _: &Bounds) -> usize {
         0
+    }
+
+    fn is_there(&self) -> bool {
+        true
     }
 
     unsafe fn stage(
@@ -109,10 +130,12 @@ struct Plan {
     /// Terms of a task: a power of two of blocks.
     terms: usize,
     bounds: Bounds,
+    /// Numbers of the right operand's panels, if tasks share them.
+    shared: Option<usize>,
 }
 
 impl Plan {
-    fn new<T: Real>(kernels: &Kernels<T>, size: Size, products: usize, threads: usize) -> Self {
+    fn new<T: Real>(kernels: &Kernels<T>, size: Size, products: usize, threads: usize, may_share: bool) -> Self {
         let height = height_of(kernels, &size);
         let width = kernels.columns();
         let tiles = [size.rows.div_ceil(height), size.columns.div_ceil(width)];
@@ -162,15 +185,32 @@ impl Plan {
                 parts = finer;
             }
         }
+        let chunks = Chunks::new(&size, kernels.depth);
+        // Where many tasks need the same columns, these are packed once.
+        let mut shared = None;
+        if may_share
+            && threads > 1
+            && products == 1
+            && run == blocks
+            && work >= 1e8
+            && SHARED.contains(&(size.columns * size.terms))
+        {
+            let columns = (size.columns * chunks.terms.min(size.terms)).div_ceil(NEAR);
+            let rows = (TASKS * threads).div_ceil(columns).min(size.rows / SHARING);
+            if rows > 2 {
+                parts = [rows, columns.min(tiles[1])];
+                shared = Some(packed::numbers(&chunks, [size.terms, size.columns], width));
+            }
+        }
         let bounds = Bounds {
             rows: (tiles[0].div_ceil(parts[0]) * height).min(size.rows),
             columns: (tiles[1].div_ceil(parts[1]) * width).min(size.columns),
             terms: (run * size.block).min(size.terms),
             height,
-            chunks: Chunks::new(&size, kernels.depth),
+            chunks,
         };
         let parts = [parts[0], parts[1], blocks.div_ceil(run)];
-        Plan { products, size, parts, tile: [height, width], terms: run * size.block, bounds }
+        Plan { products, size, parts, tile: [height, width], terms: run * size.block, bounds, shared }
     }
 
     fn tasks(&self) -> usize {
@@ -259,22 +299,32 @@ fn turn(size: &Size) -> Size {
 /// Bytes of scratch memory for [`multiply`] at any level.
 pub fn scratch_bytes<T: Real>(size: Size, products: usize, threads: usize) -> usize {
     let bytes = |size: Size| {
-        let staged = staged_bytes::<T>(size, products, threads, &|_| 0);
-        staged.max(strip::scratch_bytes::<T>(&size, threads))
+        let [own, shared] = [false, true].map(|may_share| bytes_of::<T>(size, products, threads, may_share, &|_| 0));
+        own.max(shared).max(strip::scratch_bytes::<T>(&size, threads))
     };
     bytes(size).max(bytes(turn(&size)))
 }
 
 /// Bytes of scratch memory for [`multiply_staged`] at any level; `source` gives those of the source for a task.
 pub fn staged_bytes<T: Real>(size: Size, products: usize, threads: usize, source: &dyn Fn(&Bounds) -> usize) -> usize {
+    bytes_of::<T>(size, products, threads, false, source)
+}
+
+fn bytes_of<T: Real>(
+    size: Size,
+    products: usize,
+    threads: usize,
+    may_share: bool,
+    source: &dyn Fn(&Bounds) -> usize,
+) -> usize {
     if products * size.rows * size.columns * size.terms == 0 {
         return 0;
     }
     let bytes = |level: Level| {
         let kernels = T::kernels(level);
-        let plan = Plan::new(&kernels, size, products, threads);
+        let plan = Plan::new(&kernels, size, products, threads, may_share);
         let slot = plan.bounds.bytes(&kernels) + room::<u8>(source(&plan.bounds));
-        plan.partial::<T>() + slot * threads.min(plan.tasks())
+        plan.partial::<T>() + plan.shared.map_or(0, room::<T>) + slot * threads.min(plan.tasks())
     };
     Level::available().into_iter().map(bytes).max().unwrap_or(0)
 }
@@ -348,7 +398,8 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
         return unsafe { clear(batch) };
     }
     let kernels = L::Real::kernels(context.level);
-    let plan = Plan::new(&kernels, size, products, threads);
+    let is_in_pairs = Pairs::new::<L, R>(context.level, &Chunks::new(&size, kernels.depth), size.terms).is_some();
+    let plan = Plan::new(&kernels, size, products, threads, source.is_there() && !is_in_pairs);
     let [row_parts, column_parts, runs] = plan.parts;
     let numbers = size.rows * size.columns;
     let partial =
@@ -357,6 +408,15 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
         rows: Offsets::new().axis(size.rows, size.columns as isize),
         columns: Offsets::new().axis(size.columns, 1),
     };
+    let packed = plan.shared.map(|_| {
+        let all = [size.terms, size.columns];
+        // SAFETY: the caller's promise.
+        unsafe {
+            let data = source.stage(0, 0..size.columns, 0..size.terms, std::ptr::null_mut(), &mut (0..0));
+            Packed::new(data, batch.right_side, &plan.bounds.chunks, all, kernels.columns(), &mut arena, context)
+        }
+    });
+    let packed = packed.as_ref();
     let bytes = [plan.bounds.bytes(&kernels), room::<u8>(source.bytes(&plan.bounds))];
     let slots = threads.min(plan.tasks());
     let rooms = arena.split((bytes[0] + bytes[1]) * slots);
@@ -375,11 +435,11 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
             let right_side = batch.right_side;
             if runs == 1 {
                 let (out, place) = (batch.out.offset(batch.outs.at(product)), batch.place);
-                let product = Product { size, left, right_side, out, place };
+                let product = Product { size, left, right_side, packed, out, place };
                 compute(context.level, &product, &mut right, &plan.bounds, rows, columns, terms, room);
             } else {
                 let (out, place) = ({ partial }.0.add((run * products + product) * numbers), &dense);
-                let product = Product::<L, L::Real> { size, left, right_side, out, place };
+                let product = Product::<L, L::Real> { size, left, right_side, packed: None, out, place };
                 compute(context.level, &product, &mut right, &plan.bounds, rows, columns, terms, room);
             }
         }

@@ -3,7 +3,7 @@
 use super::ahead::{LINE, Source};
 use super::kernel::Access;
 use super::offsets::evenly;
-use super::pack::{SLACK, pack};
+use super::pack::{SLACK, dense, pack};
 use super::pairs::{self, Span};
 use super::real::{Element, same};
 use super::{Side, Size};
@@ -61,7 +61,7 @@ pub unsafe fn pack_left<S: Element>(
     side.lines.fill(0, &mut rows);
     side.terms.fill(0, &mut terms);
     // SAFETY: the caller's promise.
-    unsafe { pack(level, data, &rows, &terms, height, out) };
+    unsafe { pack(level, data, &rows, &terms, dense(height, terms.len()), out) };
 }
 
 /// Panels of the left side as the kernels read them.
@@ -185,13 +185,18 @@ impl<'a, S: Element> Chunk<'a, S> {
                     rows_of(step, Span::NONE)
                 }
                 How::Packed => {
-                    pack(self.level, self.data, rows, self.terms, height, room);
+                    pack(self.level, self.data, rows, self.terms, dense(height, length), room);
                     packed(length, Span::NONE)
                 }
                 How::PairRows => rows_of(length.div_ceil(2), operand.copy(self.level, room.cast())),
                 How::Pairs => packed(length.div_ceil(2), operand.pack(self.level, height, room.cast())),
             }
         }
+    }
+
+    /// How many elements there are; none if they are packed already.
+    pub fn numbers(&self) -> usize {
+        self.rows.len() * self.terms.len()
     }
 
     /// What [`Chunk::panels`] or the kernels will read of a block of rows.

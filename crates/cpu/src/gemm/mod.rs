@@ -14,7 +14,7 @@
 //! Products with few rows, which packing would slow down, read the right operand in place (`strip`).
 //!
 //! Operands lie anywhere ([`offsets`]) and are packed into panels ([`pack`]) or, where that costs less, read in place: the
-//! left one a block of rows at a time ([`left`]). Of bf16, two terms are packed as one number where there are instructions
+//! left one a block of rows at a time ([`left`]); a right one that many tasks need is packed once (`packed`). Of bf16, two terms are packed as one number where there are instructions
 //! for such pairs (`pairs`). While kernels compute they ask for the lines of the caches that are
 //! needed next (`ahead`): those of their results, of the next block of the left operand and of the next panel of the
 //! right one.
@@ -31,6 +31,7 @@ pub mod pack;
 mod pack_avx512;
 #[cfg(target_arch = "x86_64")]
 pub mod pack_x86;
+mod packed;
 pub(crate) mod pairs;
 #[cfg(target_arch = "x86_64")]
 mod pairs_x86;

@@ -13,7 +13,12 @@ pub const SLACK: usize = 16;
 /// Rows of the widest panel.
 pub const WIDEST: usize = 32;
 
-/// Packs `rows` × `terms` into panels that are `terms.len() · width` apart.
+/// The width and the distance of panels of so many terms that lie behind each other.
+pub fn dense(width: usize, terms: usize) -> [usize; 2] {
+    [width, width * terms]
+}
+
+/// Packs `rows` × `terms` into panels of a width that are `distance` apart, at least `terms.len() · width`.
 ///
 /// # Safety
 /// Every element must be readable, and between the first and the last of them must be nothing but memory of the same
@@ -23,19 +28,20 @@ pub unsafe fn pack<S: Element>(
     data: *const S,
     rows: &[isize],
     terms: &[isize],
-    width: usize,
+    [width, distance]: [usize; 2],
     out: *mut S::Real,
 ) {
     #[cfg(target_arch = "x86_64")]
     if level >= Level::Avx2 {
+        let lies = [width, distance];
         use super::pack_x86::pack;
         let wide = level >= Level::Avx512;
         // SAFETY: the caller's promise; the types are the same.
         unsafe {
             match () {
-                () if same::<S, f32>() => return pack::<f32>(data.cast(), rows, terms, width, out.cast(), wide),
-                () if same::<S, bf16>() => return pack::<bf16>(data.cast(), rows, terms, width, out.cast(), wide),
-                () if same::<S, f16>() => return pack::<f16>(data.cast(), rows, terms, width, out.cast(), wide),
+                () if same::<S, f32>() => return pack::<f32>(data.cast(), rows, terms, lies, out.cast(), wide),
+                () if same::<S, bf16>() => return pack::<bf16>(data.cast(), rows, terms, lies, out.cast(), wide),
+                () if same::<S, f16>() => return pack::<f16>(data.cast(), rows, terms, lies, out.cast(), wide),
                 () => {}
             }
         }
@@ -44,7 +50,7 @@ pub unsafe fn pack<S: Element>(
     for (p, panel) in rows.chunks(width).enumerate() {
         // SAFETY: panel `p` of the caller's room, elements of the caller's.
         unsafe {
-            let out = out.add(p * width * terms.len());
+            let out = out.add(p * distance);
             for (k, &term) in terms.iter().enumerate() {
                 scalar(data, panel, term, width, out.add(k * width));
             }
@@ -64,7 +70,7 @@ pub unsafe fn pack_columns<S: Element>(level: Level, data: *const S, terms: &[is
     }
     let rows: [isize; WIDEST] = std::array::from_fn(|i| i as isize);
     // SAFETY: the caller's promise; no panel is wider.
-    unsafe { pack(level, data, &rows[..width], terms, width, out) };
+    unsafe { pack(level, data, &rows[..width], terms, dense(width, terms.len()), out) };
 }
 
 /// One term of a panel, element by element.
@@ -113,13 +119,14 @@ mod tests {
             let middle = unsafe { data.as_ptr().add(1500) };
             for width in 1..=32usize {
                 let panels = rows.len().div_ceil(width);
-                for level in Level::available() {
-                    let mut out = vec![f32::NAN; panels * width * terms.len() + SLACK];
+                for (level, apart) in Level::available().into_iter().flat_map(|level| [(level, 0), (level, 17)]) {
+                    let distance = width * terms.len() + apart;
+                    let mut out = vec![f32::NAN; panels * distance + SLACK];
                     // SAFETY: as above; the room is as large as `pack` wants it.
-                    unsafe { pack(level, middle, &rows, &terms, width, out.as_mut_ptr()) };
+                    unsafe { pack(level, middle, &rows, &terms, [width, distance], out.as_mut_ptr()) };
                     for (i, &row) in rows.iter().enumerate() {
                         for (k, &term) in terms.iter().enumerate() {
-                            let found = out[(i / width * terms.len() + k) * width + i % width];
+                            let found = out[i / width * distance + k * width + i % width];
                             assert_eq!(
                                 found,
                                 element((1500 + row + term) as usize).widen(),
@@ -127,7 +134,9 @@ mod tests {
                             );
                         }
                     }
-                    assert!(out[..panels * width * terms.len()].iter().all(|x| !x.is_nan()));
+                    assert!(
+                        (0..panels).all(|p| out[p * distance..][..width * terms.len()].iter().all(|x| !x.is_nan()))
+                    );
                     if evenly(&rows) == Some(1) {
                         let mut panel = vec![f32::NAN; width * terms.len() + SLACK];
                         // SAFETY: the first rows.

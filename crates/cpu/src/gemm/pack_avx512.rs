@@ -60,8 +60,13 @@ pub fn packs(width: usize) -> bool {
 /// # Safety
 /// As for [`super::pack::pack`]; the processor must have AVX-512, the width be one of [`packs`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-pub unsafe fn by_rows<S: Source>(data: *const S, firsts: &[isize], terms: &[isize], width: usize, out: *mut f32) {
-    let distance = width * terms.len();
+pub unsafe fn by_rows<S: Source>(
+    data: *const S,
+    firsts: &[isize],
+    terms: &[isize],
+    [width, distance]: [usize; 2],
+    out: *mut f32,
+) {
     // SAFETY: the caller's promise.
     unsafe {
         match width {

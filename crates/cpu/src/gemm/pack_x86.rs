@@ -142,7 +142,7 @@ pub unsafe fn pack<S: pack_avx512::Source>(
     data: *const S,
     rows: &[isize],
     terms: &[isize],
-    width: usize,
+    [width, distance]: [usize; 2],
     out: *mut f32,
     wide: bool,
 ) {
@@ -151,7 +151,7 @@ pub unsafe fn pack<S: pack_avx512::Source>(
     let limit = last_row + last_term + 1;
     let bounds = [rows.iter().copied().min().unwrap_or(last_row), last_row];
     let runs = 1 + terms.windows(2).filter(|w| w[1] != w[0] + 1).count();
-    let (panels, distance) = (rows.len().div_ceil(width), width * terms.len());
+    let panels = rows.len().div_ceil(width);
     let (transposes, wide) = (wide, wide && pack_avx512::packs(width));
     let few = !wide && (terms.len() < TOGETHER || distance.is_multiple_of(CONFLICT));
     let most = if few { FEW } else { GROUP };
@@ -166,7 +166,7 @@ pub unsafe fn pack<S: pack_avx512::Source>(
         if dense > 0 && wide {
             let firsts: [isize; GROUP] = std::array::from_fn(|i| if i < dense { rows[(p + i) * width] } else { 0 });
             // SAFETY: the caller's promise.
-            unsafe { pack_avx512::by_rows(data, &firsts[..dense], terms, width, out) };
+            unsafe { pack_avx512::by_rows(data, &firsts[..dense], terms, [width, distance], out) };
             p += dense;
             continue;
         }
@@ -177,9 +177,9 @@ pub unsafe fn pack<S: pack_avx512::Source>(
             unsafe {
                 if width == 4 && dense > 1 && firsts[..dense].windows(2).all(|w| w[1] == w[0] + 4) {
                     dense -= dense % 2;
-                    by_pairs(data.offset(firsts[0]), dense / 2, terms, out);
+                    by_pairs(data.offset(firsts[0]), dense / 2, terms, distance, out);
                 } else {
-                    by_rows(data, &firsts[..dense], terms, width, limit, out);
+                    by_rows(data, &firsts[..dense], terms, [width, distance], limit, out);
                 }
             }
             p += dense;
@@ -246,11 +246,10 @@ unsafe fn by_rows<S: Source>(
     data: *const S,
     firsts: &[isize],
     terms: &[isize],
-    width: usize,
+    [width, distance]: [usize; 2],
     limit: isize,
     out: *mut f32,
 ) {
-    let distance = width * terms.len();
     let reach = firsts.iter().max().map_or(0, |first| first + 8);
     let narrow = width < 8;
     // SAFETY: the caller's promise; vectors overlap so that they end with the row, or end before `limit` and are
@@ -322,8 +321,7 @@ pub unsafe fn copy(data: *const f32, terms: &[isize], width: usize, mut out: *mu
 /// # Safety
 /// As for [`pack`].
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn by_pairs<S: Source>(data: *const S, pairs: usize, terms: &[isize], out: *mut f32) {
-    let distance = 4 * terms.len();
+unsafe fn by_pairs<S: Source>(data: *const S, pairs: usize, terms: &[isize], distance: usize, out: *mut f32) {
     let (twos, rest) = terms.as_chunks::<2>();
     // SAFETY: a vector has the rows of one pair; the panels are the caller's.
     unsafe {
@@ -339,7 +337,7 @@ unsafe fn by_pairs<S: Source>(data: *const S, pairs: usize, terms: &[isize], out
         for &term in rest {
             for panel in 0..2 * pairs {
                 let x = S::load4(data.offset(term).add(4 * panel));
-                _mm_storeu_ps(out.add((panel + 1) * distance - 4), x);
+                _mm_storeu_ps(out.add(panel * distance + 4 * (terms.len() - 1)), x);
             }
         }
     }
