@@ -188,6 +188,28 @@ fn more_terms_than_outputs() {
 }
 
 #[test]
+fn right_operands_that_tasks_share() {
+    shared::<f32>();
+    shared::<f64>();
+    shared::<half::bf16>();
+}
+
+/// A product that one thread, whose sums other tests compare with their definition, computes without sharing.
+fn shared<T: Element + std::fmt::Debug>() {
+    let (m, n, k) = (1450, 99, 721);
+    let (op, mut numbers) = (plain(Blocking::Features), Numbers(7));
+    let (a, b) = (numbers.elements::<T>(m * k), numbers.elements::<T>(k * n));
+    for (turned, [lhs, rhs]) in in_all_orders(m, n, k).into_iter().enumerate() {
+        let mut expected = None;
+        everywhere(|context, whom| {
+            let found = run(&op, &a, &lhs, &b, &rhs, context);
+            let expected = expected.get_or_insert_with(|| found.clone());
+            assert_bits(&found, expected, &format!("turned {turned}, {}, {whom}", T::DTYPE));
+        });
+    }
+}
+
+#[test]
 fn other_dtypes() {
     for (m, n, k) in [(1, 1, 1), (7, 9, 130), (13, 33, 600), (3, 50, 2050)] {
         matrices::<f64>(m, n, k, Blocking::Features);
