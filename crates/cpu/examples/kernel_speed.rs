@@ -155,7 +155,7 @@ const GRADIENTS: [Sizes; 8] = [
 ];
 
 /// Gradients of a transformer's weights by 16 sequences of 128 tokens: two sequences are a block of terms.
-const OF_SEQUENCES: [Sizes; 2] = [(256, 256, 2048, 1), (1024, 256, 2048, 1)];
+const OF_SEQUENCES: [Sizes; 3] = [(256, 256, 2048, 1), (1024, 256, 2048, 1), (256, 1024, 2048, 1)];
 
 /// How the operands of a product lie in memory.
 const TURNS: [&str; 4] = ["NN", "TN", "NT", "TT"];

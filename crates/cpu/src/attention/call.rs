@@ -1,6 +1,7 @@
 //! One call: operands, results, and what both passes do with them.
 
 use super::BLOCK;
+use super::ahead::Ahead;
 use super::pairs::{pair_columns, pair_rows};
 use super::plan::{Pass, Plan, Rooms, Task, Unit};
 use super::rows::{Matrix, Rows, copy_rows, store_rows};
@@ -49,7 +50,7 @@ pub struct Sides<R> {
 }
 
 /// A unit of a query head, and what is needed of it again and again.
-pub struct Line<R> {
+pub struct Line<'a, R> {
     pub head: usize,
     pub unit: Unit,
     /// Its queries as right operand whose terms are queries, if gradients are wanted ...
@@ -60,9 +61,11 @@ pub struct Line<R> {
     pub width: usize,
     /// Keys that each query sees.
     seen: Each<usize>,
+    /// What its kernels ask for.
+    ahead: &'a Ahead,
 }
 
-impl<R> Line<R> {
+impl<R> Line<'_, R> {
     /// Queries.
     pub fn len(&self) -> usize {
         self.unit.queries.len()
@@ -114,9 +117,38 @@ impl<'a, S: Input> Call<'a, S> {
             with_slots(self.context.par, slots, self.plan.tasks(pass), &|slot, task| {
                 let mut arena = rooms.slot(slot, bytes);
                 let rooms = self.plan.rooms(&self.engine, |count| arena.take(count));
-                work(pass, &self.plan.task(pass, task), rooms);
+                work(pass, &self.task(pass, task), rooms);
             });
         }
+    }
+
+    /// A task, whose kernels ask for what the next one reads.
+    fn task(&self, pass: &Pass, index: usize) -> Task {
+        let mut task = self.plan.task(pass, index);
+        if index + 1 < self.plan.tasks(pass) {
+            task.ahead = self.read_by(&self.plan.task(pass, index + 1));
+        }
+        task
+    }
+
+    /// The rows that a task reads.
+    fn read_by(&self, task: &Task) -> Ahead {
+        let (AttentionSizes { depth, width, .. }, mut ahead) = (self.plan.sizes, Ahead::new());
+        let mut add = |rows: Option<&Rows<S>>, first: [usize; 3], count: usize, width: usize| {
+            if let Some(rows) = rows.filter(|_| count > 0) {
+                // SAFETY: the task's keys and queries are the operands'.
+                ahead.add(unsafe { rows.at(first) }, count, width);
+            }
+        };
+        let first = [task.sample, task.keys.start, task.group];
+        add(Some(&self.key), first, task.keys.len(), depth);
+        add(self.value.as_ref(), first, task.keys.len(), width);
+        for (head, Unit { queries, .. }) in task.lines.clone().map(|line| self.unit(task, line)) {
+            let first = [task.sample, queries.start, head];
+            add(Some(&self.query), first, queries.len(), depth);
+            add(self.gradient.as_ref(), first, queries.len(), width);
+        }
+        ahead
     }
 
     /// The keys of a task, those from its first key on.
@@ -157,7 +189,7 @@ impl<'a, S: Input> Call<'a, S> {
         let (level, count) = (self.context.level, task.keys.len());
         // SAFETY: the task's keys are the operand's; what is not copied has the type of numbers.
         unsafe {
-            let rows = rows.at(task.sample, task.keys.start, task.group);
+            let rows = rows.at([task.sample, task.keys.start, task.group]);
             if self.engine.pairs.is_some() {
                 return Sides {
                     rows: wanted[0].then(|| self.pairs_of_features(rows, count, width, room)),
@@ -241,7 +273,7 @@ impl<'a, S: Input> Call<'a, S> {
         let by_rows = self.plan.is_gradient;
         // SAFETY: the caller's promise: the unit's queries, and rooms for a unit.
         unsafe {
-            let rows = rows.at(sample, queries.start, head);
+            let rows = rows.at([sample, queries.start, head]);
             if self.engine.pairs.is_some() {
                 let turned = self.packed_pairs(rows.first, &steps(count, rows.step), &terms, panels);
                 return (by_rows.then(|| self.pairs_of_rows(rows, count, width, plain)), turned);
@@ -269,7 +301,13 @@ impl<'a, S: Input> Call<'a, S> {
     ///
     /// # Safety
     /// The rooms must be the task's.
-    pub unsafe fn line(&self, task: &Task, head: usize, unit: Unit, rooms: &Rooms<S::Real>) -> Line<S::Real> {
+    pub unsafe fn line<'t>(
+        &self,
+        task: &'t Task,
+        head: usize,
+        unit: Unit,
+        rooms: &Rooms<S::Real>,
+    ) -> Line<'t, S::Real> {
         let AttentionSizes { depth, keys, .. } = self.plan.sizes;
         // SAFETY: the caller's promise.
         let (queries, turned) = unsafe { self.turn(&self.query, [task.sample, head], &unit, depth, rooms.queries) };
@@ -278,7 +316,7 @@ impl<'a, S: Input> Call<'a, S> {
             *seen = self.plan.mask.seen(query, keys, self.length(task));
         }
         let width = unit.queries.len().next_power_of_two().max(8).max(self.engine.kernels.lanes);
-        Line { head, unit, queries, turned, width, seen }
+        Line { head, unit, queries, turned, width, seen, ahead: &task.ahead }
     }
 
     /// The gradients by a line's outputs as right operands: with queries as terms, and with features.
@@ -309,7 +347,7 @@ impl<'a, S: Input> Call<'a, S> {
             if let Some(rows) = rows {
                 for (x, query) in numbers.iter_mut().zip(line.unit.queries.clone()) {
                     // SAFETY: the unit's queries are the operand's.
-                    *x = unsafe { *rows.at(task.sample, query, line.head).first };
+                    *x = unsafe { *rows.at([task.sample, query, line.head]).first };
                 }
             }
             numbers
@@ -337,7 +375,7 @@ impl<'a, S: Input> Call<'a, S> {
             right: turned,
         };
         // SAFETY: the caller's promise.
-        unsafe { self.engine.compute(&product, rooms.counter, Target::Rows(out, line.width)) };
+        unsafe { self.engine.compute(&product, rooms.counter, Target::Rows(out, line.width), line.ahead) };
     }
 
     /// A tile of `count` keys as left operand; `lies` says whether its rows are keys.
@@ -393,7 +431,7 @@ impl<'a, S: Input> Call<'a, S> {
                 left: self.left(line, tile, count, Left::Terms, rooms),
                 right: rows.from(self.engine.units(from)),
             };
-            self.engine.compute(&product, rooms.counter, Target::Panels(out, 0, adds));
+            self.engine.compute(&product, rooms.counter, Target::Panels(out, 0, adds), line.ahead);
         }
     }
 
@@ -422,7 +460,7 @@ impl<'a, S: Input> Call<'a, S> {
                 left: self.left(line, tile, count, Left::Rows, rooms),
                 right: rows,
             };
-            self.engine.compute(&product, rooms.counter, Target::Panels(out, first, true));
+            self.engine.compute(&product, rooms.counter, Target::Panels(out, first, true), line.ahead);
         }
     }
 

@@ -63,6 +63,7 @@
 //! What short sequences lose: the triangle is covered by whole units, a fifth more pairs at 128 positions than are seen; a
 //! softmax takes a fifth of the time, and so does copying rows in and out, which lie a cache line or two at a time.
 
+mod ahead;
 mod backward;
 mod call;
 mod forward;

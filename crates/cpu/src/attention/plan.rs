@@ -1,6 +1,7 @@
 //! What tasks work on: which queries and keys, and with which memory.
 
 use super::BLOCK;
+use super::ahead::Ahead;
 use super::rows::{PADDING, padded};
 use super::softmax::{Number, UNIT};
 use super::tile::{self, Engine};
@@ -63,6 +64,8 @@ pub struct Task {
     pub lines: Range<usize>,
     /// The keys.
     pub keys: Range<usize>,
+    /// What its kernels ask for.
+    pub ahead: Ahead,
 }
 
 /// How the work is cut.
@@ -173,6 +176,7 @@ impl Plan {
             group: pair % self.sizes.key_heads,
             lines: part(self.lines(), pass.units, units),
             keys: blocks.start * BLOCK..(blocks.end * BLOCK).min(self.sizes.keys),
+            ahead: Ahead::new(),
         }
     }
 

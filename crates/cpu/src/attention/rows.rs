@@ -59,7 +59,7 @@ impl<'a, T: Stored> Rows<'a, T> {
     ///
     /// # Safety
     /// The first one must be the operand's.
-    pub unsafe fn at(&self, sample: usize, position: usize, head: usize) -> Matrix<T> {
+    pub unsafe fn at(&self, [sample, position, head]: [usize; 3]) -> Matrix<T> {
         let [b, p, h] = self.strides;
         let offset = sample as isize * b + position as isize * p + head as isize * h;
         // SAFETY: the caller's promise.

@@ -1,7 +1,7 @@
 //! Products of small matrices, tile by tile, with the microkernels of `gemm`.
 
+use super::ahead::Ahead;
 use super::rows::Matrix;
-use crate::gemm::ahead::Lines;
 use crate::gemm::drive::height;
 use crate::gemm::kernel::{Access, Call, Kernels, Table};
 use crate::gemm::pairs::Span;
@@ -109,11 +109,11 @@ impl<R: Copy> Engine<R> {
         if self.pairs.is_some() { terms.div_ceil(2) } else { terms }
     }
 
-    /// Computes a product. `counter` is room for [`counter`] numbers.
+    /// Computes a product, and asks for some of the lines that are needed next. `counter` is room for [`counter`] numbers.
     ///
     /// # Safety
     /// The processor must have the kernels' instructions, operands be readable, and the target be used by nobody else.
-    pub unsafe fn compute(&self, product: &Product<R>, counter: *mut R, target: Target<R>) {
+    pub unsafe fn compute(&self, product: &Product<R>, counter: *mut R, target: Target<R>, ahead: &Ahead) {
         let Product { rows, columns, ref right, .. } = *product;
         let (lies, left) = &product.left;
         let kernels = &self.kernels;
@@ -150,7 +150,7 @@ impl<R: Copy> Engine<R> {
                         }
                     };
                     let before: *const R = out;
-                    let call = Call {
+                    let mut call = Call {
                         tiles,
                         terms: self.units(product.terms),
                         block: self.units(product.block),
@@ -165,9 +165,12 @@ impl<R: Copy> Engine<R> {
                         merges: usize::from(adds),
                         out,
                         out_row: out_row as isize,
-                        ahead: Lines::NONE,
+                        ahead: ptr::null(),
                     };
-                    table[high - 1][vectors - 1][access as usize](&call);
+                    ahead.during(tiles * call.terms, |lines| {
+                        call.ahead = lines;
+                        table[high - 1][vectors - 1][access as usize](&call);
+                    });
                 }
                 row += tiles * high;
             }
