@@ -2,7 +2,7 @@
 
 use super::ahead::{Ahead, LINE, Source};
 use super::kernel::{ASKING, COUNTER, Call, Kernels, SILENT};
-use super::left::{Chunk, Left, distance, readable};
+use super::left::{Chunk, GAP, Left, distance, readable};
 use super::offsets::evenly;
 use super::pack::{SLACK, dense, pack, pack_columns};
 use super::packed::Packed;
@@ -109,7 +109,8 @@ impl Bounds {
     /// are few.
     fn left<T>(&self, rows: usize) -> usize {
         let (rows, depth) = (rows.next_multiple_of(self.height), distance(self.depth()));
-        let held = HELD / size_of::<T>() * depth / self.depth().max(1) + self.height * depth;
+        // Rows of fewer terms are the more, and each has a gap behind it.
+        let held = HELD / size_of::<T>() + rows * GAP + self.height * depth;
         (rows.min(self.together()) * depth).max((rows * depth).min(held)) + SLACK
     }
 
@@ -320,7 +321,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         let mut merge = [std::ptr::null::<L::Real>(); usize::BITS as usize];
         let mut ahead = Ahead::new();
         let blocks = match in_turn {
-            true => smallvec![0..padded_rows.min(row_count)],
+            true => smallvec![0..row_count],
             false => blocks(row_count, bounds.together(), height, left.numbers() >= LARGE && column_count > 4 * width),
         };
         for (number, block) in blocks.iter().enumerate() {

@@ -235,9 +235,13 @@ pub fn readable(step: isize) -> bool {
 
 /// How far apart rows of so many terms are copied to: an odd number of lines, so that they lie on all sets of the caches.
 pub fn distance(terms: usize) -> usize {
-    let numbers = LINE / size_of::<f32>();
-    (terms.div_ceil(numbers) | 1) * numbers
+    (terms.div_ceil(NUMBERS) | 1) * NUMBERS
 }
+
+/// Numbers of f32 on a line of the caches.
+const NUMBERS: usize = LINE / size_of::<f32>();
+/// Numbers between the end of a copied row and the next one, at most.
+pub const GAP: usize = 2 * NUMBERS - 1;
 
 /// Rows of neighbouring elements, `row` apart, and room for them, `step` apart.
 struct Rows<S: Element> {

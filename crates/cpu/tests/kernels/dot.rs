@@ -169,8 +169,15 @@ fn panels_packed_in_their_turn() {
 fn large_matrices_in_many_tasks() {
     matrices::<f32>(130, 210, 70, Blocking::Features);
     matrices::<f32>(250, 530, 33, Blocking::Features);
-    // Rows of the left operand are packed for so many columns.
+    // Rows of the left operand are copied for so many columns.
     matrices::<f32>(1030, 1100, 6, Blocking::Features);
+}
+
+#[test]
+fn rows_that_are_copied() {
+    // Those of the last chunk are many and short, and each has a gap behind it.
+    matrices::<half::f16>(1000, 36, 577, Blocking::Features);
+    matrices::<f32>(27, 70, 1024, Blocking::Features);
 }
 
 #[test]
