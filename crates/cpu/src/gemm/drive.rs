@@ -188,17 +188,17 @@ impl Plan {
         let chunks = Chunks::new(&size, kernels.depth);
         // Where many tasks need the same columns, these are packed once.
         let mut shared = None;
-        if may_share
-            && threads > 1
-            && products == 1
-            && run == blocks
-            && work >= 1e8
-            && SHARED.contains(&(size.columns * size.terms))
-        {
-            let columns = (size.columns * chunks.terms.min(size.terms)).div_ceil(NEAR);
-            let rows = (TASKS * threads).div_ceil(columns).min(size.rows / SHARING);
-            if rows > 2 {
-                parts = [rows, columns.min(tiles[1])];
+        let may_share = may_share && threads > 1 && products == 1 && run == blocks && work >= 1e8;
+        if may_share && SHARED.contains(&(size.columns * size.terms)) {
+            let columns = (size.columns * chunks.terms.min(size.terms)).div_ceil(NEAR).min(tiles[1]);
+            let (least, most) = (size.rows.div_ceil(ROWS).max(3), size.rows / SHARING);
+            let rows = (TASKS * threads).div_ceil(columns).min(most).max(least);
+            let suits = |&rows: &usize| {
+                let tasks = tasks([rows, columns], run);
+                rows <= most && tasks >= threads && !idle(tasks, threads)
+            };
+            if let Some(rows) = (least..=rows).rev().find(suits) {
+                parts = [rows, columns];
                 shared = Some(packed::numbers(&chunks, [size.terms, size.columns], width));
             }
         }
@@ -381,7 +381,7 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
 /// Computes all products of a batch, whose right operands come from `source`.
 ///
 /// # Safety
-/// As for [`multiply`], with the scratch memory of [`staged_bytes`].
+/// As for [`multiply`], with the scratch memory of [`scratch_bytes`] for an operand that is there, of [`staged_bytes`] for another.
 pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element<Real = L::Real>>(
     batch: &Batch<L, O>,
     source: &dyn Source<R>,

@@ -158,7 +158,7 @@ impl<'a, S: Element> Chunk<'a, S> {
     /// The panels of a block of rows, which begins at one of them. They may be in `room`.
     ///
     /// # Safety
-    /// The operand must be readable, and `room` have room for the rows of whole panels and [`SLACK`] more.
+    /// The operand must be readable, and `room` have room for the rows of whole panels, [`distance`] apart, and [`SLACK`] more.
     pub unsafe fn panels(&self, block: &Range<usize>, room: *mut S::Real) -> Panels<S::Real> {
         let (height, length) = (self.height, self.terms.len());
         let rows = self.rows.get(block.clone()).unwrap_or(&[]);
