@@ -26,7 +26,7 @@ static THERE: u8 = 0;
 unsafe impl Sync for Lines {}
 
 /// Runs of lines that a kernel asks for, at most.
-const RUNS: usize = 64;
+pub const RUNS: usize = 64;
 
 /// The lines of one call: runs, behind which is one of none.
 pub struct Ahead {
@@ -44,11 +44,13 @@ impl Ahead {
     /// Forgets all lines.
     #[inline]
     pub fn clear(&mut self) {
-        (self.count, self.runs[0]) = (0, *Lines::NONE);
+        self.count = 0;
     }
 
     /// The first run.
-    pub fn runs(&self) -> *const Lines {
+    #[inline]
+    pub fn runs(&mut self) -> *const Lines {
+        self.runs[self.count] = *Lines::NONE;
         self.runs.as_ptr()
     }
 
@@ -58,7 +60,6 @@ impl Ahead {
         if self.count < RUNS && count > 0 {
             self.runs[self.count] = Lines { first, step, count };
             self.count += 1;
-            self.runs[self.count] = *Lines::NONE;
         }
     }
 

@@ -1,6 +1,6 @@
 //! One range of rows, columns and terms of a product, on one thread.
 
-use super::ahead::{Ahead, LINE, Source};
+use super::ahead::{Ahead, LINE, RUNS, Source};
 use super::kernel::{ASKING, COUNTER, Call, Kernels, SILENT};
 use super::left::{Chunk, GAP, Left, distance, readable};
 use super::offsets::evenly;
@@ -320,6 +320,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
 
         let mut merge = [std::ptr::null::<L::Real>(); usize::BITS as usize];
         let mut ahead = Ahead::new();
+        let asks = numbers(chunks.block) > SILENT;
         let blocks = match in_turn {
             true => smallvec![0..row_count],
             false => blocks(row_count, bounds.together(), height, left.numbers() >= LARGE && column_count > 4 * width),
@@ -402,31 +403,35 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         },
                         None => {}
                     }
-                    // Results that kernels store themselves are one call together, as long as their lines can be asked for
-                    // while the first one is computed.
+                    // Tiles whose results kernels store themselves are one call, as long as it can ask for all that they need:
+                    // each for its own and, in the rest of the time, for what the next one begins with.
                     let mut most = if target.is_some() || direct { usize::MAX } else { 1 };
-                    if far && numbers(chunks.block) > SILENT {
-                        let lines = high * (across * size_of::<L::Real>()).div_ceil(LINE) * (call.merges + 1);
-                        most = most.min(length / ASKING / lines);
+                    if far && asks {
+                        let across = (across * size_of::<L::Real>()).div_ceil(LINE) * (call.merges + 1);
+                        let (lines, time) = (high * across, length / ASKING);
+                        most = most.min(if lines + share + next_share <= time { RUNS / (across + 4) } else { time / lines });
                     }
                     call.tiles = most.clamp(1, (block.end - row) / high);
                     let together = call.tiles * high;
                     ahead.clear();
-                    if far {
-                        // The kernel needs these last: they come while it computes.
-                        merge[..call.merges]
-                            .iter()
-                            .for_each(|&tile| ahead.rows(tile, together, across, across as isize));
-                        ahead.rows(call.out, together, across, call.out_row);
+                    for number in (0..call.tiles).take_while(|_| asks) {
+                        if far {
+                            // The kernel needs these last: they come while it computes.
+                            let first = number * high;
+                            for tile in &merge[..call.merges] {
+                                ahead.rows(tile.wrapping_add(first * across), high, across, across as isize);
+                            }
+                            let out = call.out.wrapping_offset(first as isize * call.out_row);
+                            ahead.rows(out, high, across, call.out_row);
+                        }
+                        ahead.some(&mut source, share);
+                        if let Some((first, wide, step)) = next {
+                            let from = ((row - block.start) / height + number) * next_share;
+                            let count = next_share.min(length.saturating_sub(from));
+                            ahead.rows(first.wrapping_offset(from as isize * step), count, wide, step);
+                        }
                     }
-                    if share > 0 {
-                        ahead.some(&mut source, call.tiles * share);
-                    }
-                    if let Some((first, wide, step)) = next {
-                        let from = (row - block.start) / height * next_share;
-                        let count = (call.tiles * next_share).min(length.saturating_sub(from));
-                        ahead.rows(first.wrapping_offset(from as isize * step), count, wide, step);
-                    }
+                    call.ahead = ahead.runs();
                     // SAFETY: as above.
                     unsafe {
                         table[high - 1][vectors - 1][panels.access as usize](&call);
