@@ -66,8 +66,12 @@ enum Step {
     /// Runs an instruction.
     Compute { index: usize, to: Place },
     /// Runs machine code.
-    Run { native: usize, operands: SmallVec<[Place; 8]>, of_rows: bool },
+    Run { native: usize, operands: SmallVec<[Place; 8]>, of_rows: bool, spreads: Spreads },
 }
+
+/// For each operand of a run the bytes of an element, if it is one of each row that is spread over its elements, and those of the
+/// others; nothing where there is none, and rows are computed as one.
+type Spreads = SmallVec<[(usize, bool); 8]>;
 
 struct Source {
     walk: Walk,
@@ -157,18 +161,7 @@ impl Span {
 /// # Panics
 /// When shapes or dtypes differ from what the region says; with [`Refused`] when an index is out of range.
 pub fn run(op: &Fused, inputs: &[Operand], outputs: &[Output], context: Context) {
-    assert_eq!((op.inputs.len(), op.outputs.len()), (inputs.len(), outputs.len()), "operands of a fused region");
-    for (operand, source) in inputs.iter().zip(&op.inputs) {
-        assert_eq!(operand.dtype, source.dtype, "dtype of an input of a fused region");
-        let shape = operand.shape();
-        let fits = if source.of_rows { op.space.is_of_rows(shape) } else { *shape == op.space.shape };
-        assert!(fits, "shape {shape} of an input of a fused region of {}", op.space.shape);
-    }
-    for (output, &register) in outputs.iter().zip(&op.outputs) {
-        assert_eq!(output.dtype, op.dtype_of(register), "dtype of a result of a fused region");
-        let rows = op.of_rows(register).then(|| op.space.row_shape());
-        assert_eq!(output.shape, rows.as_ref().unwrap_or(&op.space.shape), "shape of a result of a fused region");
-    }
+    check(op, inputs, outputs);
     if op.space.shape.numel() == 0 {
         return;
     }
@@ -189,9 +182,24 @@ pub fn run(op: &Fused, inputs: &[Operand], outputs: &[Output], context: Context)
     }
 }
 
+fn check(op: &Fused, inputs: &[Operand], outputs: &[Output]) {
+    assert_eq!((op.inputs.len(), op.outputs.len()), (inputs.len(), outputs.len()), "operands of a fused region");
+    for (operand, source) in inputs.iter().zip(&op.inputs) {
+        assert_eq!(operand.dtype, source.dtype, "dtype of an input of a fused region");
+        let shape = operand.shape();
+        let fits = if source.of_rows { op.space.is_of_rows(shape) } else { *shape == op.space.shape };
+        assert!(fits, "shape {shape} of an input of a fused region of {}", op.space.shape);
+    }
+    for (output, &register) in outputs.iter().zip(&op.outputs) {
+        assert_eq!(output.dtype, op.dtype_of(register), "dtype of a result of a fused region");
+        let rows = op.of_rows(register).then(|| op.space.row_shape());
+        assert_eq!(output.shape, rows.as_ref().unwrap_or(&op.space.shape), "shape of a result of a fused region");
+    }
+}
+
 impl Written {
-    /// How an output is written that is a value of rows wider than a tile, or anything else, so many elements a tile.
-    fn new(of_wide_rows: bool, tile: usize, output: &Output, sources: &[Source]) -> Self {
+    /// How an output is written that is a value of rows wider than a tile, or anything else, so many elements a tile and a row.
+    fn new(of_wide_rows: bool, [tile, row]: [usize; 2], output: &Output, sources: &[Source]) -> Self {
         let (first, bytes) = (output.bytes() as usize, bytes_of(output));
         let written = first..first + bytes;
         let mut over = SmallVec::new();
@@ -207,7 +215,8 @@ impl Written {
         }
         let streams = over.is_empty() && !of_wide_rows && bytes >= stream::STREAM_BYTES;
         let is_line = |bytes: usize| bytes.is_multiple_of(size_of::<Line>());
-        let by_lines = streams && is_line(first) && is_line(tile * output.dtype.size());
+        let by_lines =
+            streams && is_line(first) && [tile, row].iter().all(|count| is_line(count * output.dtype.size()));
         Written { streams, by_lines, over }
     }
 }
@@ -267,7 +276,8 @@ impl<'a> Plan<'a> {
             .iter()
             .zip(outputs)
             .map(|(&register, output)| {
-                let tile = if op.of_rows(register) { tile_rows } else { tile_rows * columns };
+                let of_rows = op.of_rows(register) || columns == 1;
+                let tile = if of_rows { [tile_rows; 2] } else { [tile_rows * columns, columns] };
                 Written::new(op.of_rows(register) && is_wide, tile, output, &sources)
             })
             .collect();
@@ -436,7 +446,9 @@ impl<'a> Plan<'a> {
             match step {
                 &Step::Load { input, slot } => self.load_tile(input, slot, room, span),
                 &Step::Compute { index, to } => self.compute(places, room, span, index, to),
-                Step::Run { native, operands, of_rows } => self.native(*native, operands, *of_rows, room, span),
+                Step::Run { native, operands, of_rows, spreads } => {
+                    self.native(*native, operands, (*of_rows, spreads), room, span);
+                }
             }
             if let Some(next) = next {
                 self.ask_for(next, Share { index: number, count: steps.len() });
@@ -447,11 +459,26 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn native(&self, native: usize, operands: &[Place], of_rows: bool, room: Room, span: Span) {
+    fn native(
+        &self,
+        native: usize,
+        operands: &[Place],
+        (of_rows, spreads): (bool, &[(usize, bool)]),
+        room: Room,
+        span: Span,
+    ) {
         let operands: SmallVec<[*mut u8; 8]> = operands.iter().map(|&place| self.address(room, place, span)).collect();
-        let (_, count) = span.elements(of_rows);
+        let native = &self.placement.natives[native];
         // SAFETY: the operands hold the tile's elements as `place.rs` has said.
-        unsafe { self.placement.natives[native].run(&operands, count) };
+        unsafe {
+            if spreads.is_empty() {
+                return native.run(&operands, native::Rows::ONE, span.elements(of_rows).1);
+            }
+            let step =
+                |&(size, is_spread): &(usize, bool)| (if is_spread { size } else { size * span.columns }) as isize;
+            let steps: SmallVec<[isize; 8]> = spreads.iter().map(step).collect();
+            native.run(&operands, native::Rows { count: span.rows, steps: &steps }, span.columns);
+        }
     }
 
     fn load_tile(&self, input: usize, slot: usize, room: Room, span: Span) {

@@ -3,7 +3,7 @@
 use super::native::{self, Native, Refused, Run, Stored};
 use super::units::{Unit, halve, units};
 use super::wide::Wide;
-use super::{Place, Step, TILE, is_constant, is_half};
+use super::{Place, Spreads, Step, TILE, is_constant, is_half, ops::held};
 use crate::Level;
 use meshwork_graph::DType;
 use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, ReduceOp, UnaryOp};
@@ -202,7 +202,11 @@ impl<'a> Placing<'a> {
         for (number, unit) in units.iter().enumerate() {
             for &register in &reads[number] {
                 last_use[usize::from(register)] = Some(number);
-                by_loops[usize::from(register)] |= matches!(unit, Unit::One(_));
+                // What machine code spreads over rows it reads as f32, too.
+                by_loops[usize::from(register)] |= match unit {
+                    Unit::One(_) => true,
+                    Unit::Run(run) => op.of_rows(register) && !op.code[run[0]].of_rows,
+                };
             }
         }
         let mut slots = Slots::default();
@@ -311,9 +315,26 @@ impl<'a> Placing<'a> {
         results: &[u16],
     ) -> Result<(Native, Step), Refused> {
         let native = native::compile(&self.run(places, run, reads, results), self.region.level)?;
-        let operands = reads.iter().chain(results).map(|&register| places[usize::from(register)]).collect();
-        let of_rows = self.region.op.code[run[0]].of_rows;
-        Ok((native, Step::Run { native: self.placement.natives.len(), operands, of_rows }))
+        let op = self.region.op;
+        let registers = || reads.iter().chain(results);
+        let operands = registers().map(|&register| places[usize::from(register)]).collect();
+        let of_rows = op.code[run[0]].of_rows;
+        let is_spread = |register: u16| op.of_rows(register) && !of_rows;
+        let spreads = match registers().any(|&register| is_spread(register)) {
+            true => registers().map(|&register| (self.bytes_of(register, places), is_spread(register))).collect(),
+            false => Spreads::new(),
+        };
+        Ok((native, Step::Run { native: self.placement.natives.len(), operands, of_rows, spreads }))
+    }
+
+    /// Bytes from one element of a register to the next, where it is while a tile is computed.
+    fn bytes_of(&self, register: u16, places: &[Place]) -> usize {
+        let dtype = self.region.op.dtype_of(register);
+        match places[usize::from(register)] {
+            Place::Input(i) if self.is_one(i) => 0,
+            Place::Input(_) | Place::Output(_) => dtype.size(),
+            Place::Slot(_) | Place::Kept { .. } => held(dtype).size(),
+        }
     }
 
     /// What is compiled: registers are numbered anew.

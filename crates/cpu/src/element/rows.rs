@@ -237,12 +237,31 @@ fn combine_rows_body<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], columns: usize
             done += GROUP;
         }
     }
-    let mut roots = [M::identity(); TILE_COLUMNS];
     let blocks = columns.div_ceil(block);
+    let (x, out) = (&x[done * columns..], &mut out[done..]);
     // Rows of whole blocks are one sequence of these.
-    let together = if columns.is_multiple_of(block) { (GROUP / blocks).max(1) } else { 1 };
-    let rows = x[done * columns..].chunks(together * columns);
-    for (rows, results) in rows.zip(out[done..].chunks_mut(together)) {
+    match blocks {
+        1 => combine_blocks_body(op, x, columns, out),
+        2..=GROUP => {
+            let together = if columns.is_multiple_of(block) { GROUP / blocks } else { 1 };
+            merge_blocks::<A, M, GROUP>(op, x, [columns, block], together, out);
+        }
+        _ => merge_blocks::<A, M, TILE_COLUMNS>(op, x, [columns, block], 1, out),
+    }
+}
+
+/// Combines the elements of each row, of which so many have up to `MOST` blocks together.
+#[inline(always)]
+fn merge_blocks<A: Accumulate, M: Monoid<A>, const MOST: usize>(
+    op: M,
+    x: &[A],
+    [columns, block]: [usize; 2],
+    together: usize,
+    out: &mut [A],
+) {
+    let blocks = columns.div_ceil(block);
+    let mut roots = [M::identity(); MOST];
+    for (rows, results) in x.chunks(together * columns).zip(out.chunks_mut(together)) {
         combine_blocks_body(op, rows, block, &mut roots);
         for (roots, y) in roots.chunks_exact_mut(blocks).zip(results) {
             in_tree_order(blocks, |left, right| roots[left] = M::combine(roots[left], roots[right]));

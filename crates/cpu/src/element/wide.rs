@@ -339,7 +339,9 @@ impl Plan<'_> {
                         Some(number) => self.combine(&pass.places, room, span, index, &mut roots[number]),
                         None => self.compute(&pass.places, room, span, index, to),
                     },
-                    Step::Run { native, ref operands, of_rows } => self.native(native, operands, of_rows, room, span),
+                    Step::Run { native, ref operands, of_rows, .. } => {
+                        self.native(native, operands, (of_rows, &[]), room, span);
+                    }
                 }
                 if let Some(share) = asks {
                     self.ask_for(Span { start: whole.start + 1, ..span }, share.part(number, pass.tiles.len()));

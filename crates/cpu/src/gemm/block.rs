@@ -409,7 +409,11 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     if far && asks {
                         let across = (across * size_of::<L::Real>()).div_ceil(LINE) * (call.merges + 1);
                         let (lines, time) = (high * across, length / ASKING);
-                        most = most.min(if lines + share + next_share <= time { RUNS / (across + 4) } else { time / lines });
+                        most = most.min(if lines + share + next_share <= time {
+                            RUNS / (across + 4)
+                        } else {
+                            time / lines
+                        });
                     }
                     call.tiles = most.clamp(1, (block.end - row) / high);
                     let together = call.tiles * high;

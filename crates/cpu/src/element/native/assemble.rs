@@ -116,7 +116,7 @@ struct Assembly<'a, T> {
 struct Label(u64);
 
 impl<T: Target> Assembly<'_, T> {
-    /// The loop over whole vectors, and once the body for the rest if masks say which elements there are.
+    /// For every row the loop over whole vectors, and once the body for the rest if masks say which elements there are.
     fn function(&mut self) {
         let saved = &ADDRESSES[FREE_TO_USE.min(self.program.addresses)..self.program.addresses.min(ADDRESSES.len())];
         for &register in saved {
@@ -128,8 +128,9 @@ impl<T: Target> Assembly<'_, T> {
         for (i, &register) in ADDRESSES.iter().enumerate().take(self.program.addresses) {
             self.address(i as u16, register);
         }
+        let (row, start, rest, last) = (self.label(), self.label(), self.label(), self.label());
+        self.place(row);
         self.add(Instruction::with2(Code::Xor_r32_rm32, Register::ECX, Register::ECX));
-        let (start, rest) = (self.label(), self.label());
         self.add(Instruction::with2(Code::Test_rm64_r64, WHOLE, WHOLE));
         self.add(Instruction::with_branch(Code::Je_rel32_64, rest.0));
         self.place(start);
@@ -145,6 +146,22 @@ impl<T: Target> Assembly<'_, T> {
             self.body(true);
             self.place(end);
         }
+        let count = self.entry(2 * self.program.addresses);
+        self.add(Instruction::with2(Code::Sub_rm64_imm8, count, 1));
+        self.add(Instruction::with_branch(Code::Je_rel32_64, last.0));
+        for address in 0..self.program.addresses {
+            let step = self.entry(self.program.addresses + address);
+            match ADDRESSES.get(address) {
+                Some(&register) => self.add(Instruction::with2(Code::Add_r64_rm64, register, step)),
+                None => {
+                    self.add(Instruction::with2(Code::Mov_r64_rm64, SPARE, step));
+                    let entry = self.entry(address);
+                    self.add(Instruction::with2(Code::Add_rm64_r64, entry, SPARE));
+                }
+            }
+        }
+        self.add(Instruction::with_branch(Code::Jmp_rel32_64, row.0));
+        self.place(last);
         self.add(Ok(Instruction::with(Code::VEX_Vzeroupper)));
         for &register in saved.iter().rev() {
             self.add(Instruction::with1(Code::Pop_r64, register));
@@ -168,9 +185,14 @@ impl<T: Target> Assembly<'_, T> {
         self.instructions.push(nop);
     }
 
+    /// An entry of the table: first the addresses, then how far it is from row to row for each, then the number of rows.
+    fn entry(&self, index: usize) -> MemoryOperand {
+        MemoryOperand::with_base_displ(TABLE, index as i64 * 8)
+    }
+
     /// Brings an address into a register.
     fn address(&mut self, address: u16, register: Register) {
-        let entry = MemoryOperand::with_base_displ(TABLE, i64::from(address) * 8);
+        let entry = self.entry(address.into());
         self.add(Instruction::with2(Code::Mov_r64_rm64, register, entry));
     }
 

@@ -1,6 +1,6 @@
 //! Memory that holds machine code.
 
-use super::{Run, Stored};
+use super::{Rows, Run, Stored};
 use memmap2::{Mmap, MmapMut};
 use smallvec::SmallVec;
 
@@ -31,8 +31,8 @@ impl Rest {
     }
 }
 
-/// `(addresses, constants, elements in whole vectors, which elements of the last vector there are)`.
-type Function = unsafe extern "sysv64" fn(*const *mut u8, *const u32, usize, u32);
+/// `(table, constants, elements of a row in whole vectors, which elements of its last vector there are)`. The table is changed.
+type Function = unsafe extern "sysv64" fn(*mut usize, *const u32, usize, u32);
 
 /// As much as is computed at once: a line of the caches.
 #[derive(Clone, Copy, Debug)]
@@ -49,35 +49,46 @@ impl Native {
         Some(Native { code: room.make_exec().ok()?, constants, lanes, rest })
     }
 
-    /// Runs the code on `count` elements at the addresses, inputs first and outputs behind them.
+    /// Runs the code on `count` elements of each row at the addresses, inputs first and outputs behind them, which are so many
+    /// bytes further in the next row.
     ///
     /// # Safety
-    /// The processor must be able to run the code; the inputs must hold `count` elements as the run says and the outputs
-    /// have room for them. An output may be where an input is if their elements have the same size.
-    pub unsafe fn run(&self, addresses: &[*mut u8], count: usize) {
+    /// The processor must be able to run the code; the inputs must hold `count` elements in every row as the run says and the
+    /// outputs have room for them. An output may be where an input is if their elements have the same size.
+    pub unsafe fn run(&self, addresses: &[*mut u8], rows: Rows, count: usize) {
         let rest = count % self.lanes;
         let whole = count - rest;
         // SAFETY: the caller's promise.
         unsafe {
             match &self.rest {
-                Rest::Masked => self.call(addresses, whole, (1 << rest) - 1),
+                Rest::Masked => self.call(addresses, rows, whole, (1 << rest) - 1),
                 Rest::Apart { inputs, outputs } => {
                     if whole > 0 {
-                        self.call(addresses, whole, 0);
+                        self.call(addresses, rows, whole, 0);
                     }
-                    if rest > 0 {
-                        self.apart(addresses, (inputs, outputs), whole, rest);
+                    for row in (0..rows.count).take_while(|_| rest > 0) {
+                        let own = |(i, address): (usize, &*mut u8)| {
+                            address.wrapping_offset(rows.steps.get(i).map_or(0, |step| row as isize * step))
+                        };
+                        let addresses: SmallVec<[*mut u8; 8]> = addresses.iter().enumerate().map(own).collect();
+                        self.apart(&addresses, (inputs, outputs), whole, rest);
                     }
                 }
             }
         }
     }
 
-    unsafe fn call(&self, addresses: &[*mut u8], whole: usize, rest: u32) {
+    unsafe fn call(&self, addresses: &[*mut u8], rows: Rows, whole: usize, rest: u32) {
+        let mut table: SmallVec<[usize; 24]> = addresses.iter().map(|address| address.addr()).collect();
+        match rows.steps {
+            [] => table.resize(2 * addresses.len(), 0),
+            steps => table.extend(steps.iter().map(|&step| step as usize)),
+        }
+        table.push(rows.count);
         // SAFETY: the memory holds the code of such a function, written by `assemble`; the caller promises the rest.
         unsafe {
             let function: Function = std::mem::transmute(self.code.as_ptr());
-            function(addresses.as_ptr(), self.constants.as_ptr().cast(), whole, rest);
+            function(table.as_mut_ptr(), self.constants.as_ptr().cast(), whole, rest);
         }
     }
 
@@ -100,7 +111,7 @@ impl Native {
                     _ => address.add(start * bytes).copy_to_nonoverlapping(*own, count * bytes),
                 }
             }
-            self.call(&own, self.lanes, 0);
+            self.call(&own, Rows::ONE, self.lanes, 0);
             for ((own, &address), &stored) in own.iter().zip(addresses).skip(inputs.len()).zip(outputs) {
                 let bytes = stored.bytes() as usize;
                 own.copy_to_nonoverlapping(address.add(start * bytes), count * bytes);

@@ -112,6 +112,18 @@ pub fn is_simple_in_a_row(op: &Fused, instr: &Instr, level: Level) -> bool {
     is_simple(op, instr, level) || is_spread && has_code(level)
 }
 
+/// The rows that a run computes.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    pub count: usize,
+    /// For each operand how many bytes it is from row to row; none where there is one row.
+    pub steps: &'a [isize],
+}
+
+impl Rows<'_> {
+    pub const ONE: Rows<'static> = Rows { count: 1, steps: &[] };
+}
+
 /// Machine code of a run.
 #[cfg(target_arch = "x86_64")]
 pub use memory::Native;
@@ -124,7 +136,7 @@ pub enum Native {}
 #[cfg(not(target_arch = "x86_64"))]
 impl Native {
     /// See the version for x86-64.
-    pub unsafe fn run(&self, _: &[*mut u8], _: usize) {
+    pub unsafe fn run(&self, _: &[*mut u8], _: Rows, _: usize) {
         match *self {}
     }
 }

@@ -70,7 +70,7 @@ fn agrees(element: Element, dtype: DType, result: DType) {
         };
         // SAFETY: operands of `count` elements, and results with room for them.
         unsafe {
-            native.run(&addresses, count);
+            native.run(&addresses, Rows::ONE, count);
             match element {
                 Element::Unary(op) => ops::unary(op, held(dtype), &tile),
                 Element::Binary(op) => ops::binary(op, held(dtype), &tile),
@@ -139,7 +139,11 @@ fn functions_give_the_bits_of_their_definition() {
         let mut found = vec![0f32; all.len()];
         // SAFETY: operands of as many elements.
         unsafe {
-            compile(&run, level).unwrap().run(&[all.as_ptr().cast_mut().cast(), found.as_mut_ptr().cast()], all.len());
+            compile(&run, level).unwrap().run(
+                &[all.as_ptr().cast_mut().cast(), found.as_mut_ptr().cast()],
+                Rows::ONE,
+                all.len(),
+            );
         }
         for (&x, &found) in all.iter().zip(&found) {
             let expected = function(x);
@@ -164,7 +168,7 @@ fn constants_stand_on_either_side() {
             let tile = Tile { args: sides, out: expected.as_mut_ptr().cast(), count: 37, level: Level::Portable };
             // SAFETY: operands of 37 elements.
             unsafe {
-                compile(&run, level).unwrap().run(&[x8.cast_mut(), found.as_mut_ptr().cast()], 37);
+                compile(&run, level).unwrap().run(&[x8.cast_mut(), found.as_mut_ptr().cast()], Rows::ONE, 37);
                 ops::binary(op, held(DType::F32), &tile);
             }
             assert_eq!(bits(&found), bits(&expected), "{op:?}, {level:?}");
@@ -184,7 +188,7 @@ fn narrow_floats_are_widened_and_stored() {
     for (level, (stored, dtype)) in levels().flat_map(|level| kinds.map(|kind| (level, kind))) {
         let addresses = [all.as_ptr().cast_mut().cast(), found.as_mut_ptr().cast()];
         // SAFETY: operands of as many elements.
-        unsafe { run(stored, dtype, level).run(&addresses, all.len()) };
+        unsafe { run(stored, dtype, level).run(&addresses, Rows::ONE, all.len()) };
         for (&x, &y) in all.iter().zip(&found) {
             let is_nan = if stored == Stored::F16 { x & 0x7fff > 0x7c00 } else { x & 0x7fff > 0x7f80 };
             assert!(y == x ^ 0x8000 || is_nan && y & 0x7fff > 0x7c00, "{stored:?} {x:#x}: {y:#x}, {level:?}");
@@ -209,7 +213,7 @@ fn many_operands_and_values_find_their_places() {
         let mut addresses: Vec<*mut u8> = data.iter().map(|x| x.as_ptr().cast_mut().cast()).collect();
         addresses.extend(results.iter_mut().map(|x| x.as_mut_ptr().cast::<u8>()));
         // SAFETY: operands of `count` elements.
-        unsafe { compile(&run, level).unwrap().run(&addresses, count) };
+        unsafe { compile(&run, level).unwrap().run(&addresses, Rows::ONE, count) };
         let mut sum = data[0].clone();
         for (x, result) in data[1..].iter().zip(&results) {
             sum.iter_mut().zip(x).for_each(|(sum, x)| *sum += x);
