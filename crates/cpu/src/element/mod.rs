@@ -66,12 +66,12 @@ enum Step {
     /// Runs an instruction.
     Compute { index: usize, to: Place },
     /// Runs machine code.
-    Run { native: usize, operands: SmallVec<[Place; 8]>, of_rows: bool, spreads: Spreads },
+    Run { native: usize, operands: Vec<Place>, of_rows: bool, spreads: Spreads },
 }
 
 /// For each operand of a run the bytes of an element, if it is one of each row that is spread over its elements, and those of the
 /// others; nothing where there is none, and rows are computed as one.
-type Spreads = SmallVec<[(usize, bool); 8]>;
+type Spreads = Vec<(usize, bool)>;
 
 struct Source {
     walk: Walk,
