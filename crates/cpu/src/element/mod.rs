@@ -66,12 +66,10 @@ enum Step {
     /// Runs an instruction.
     Compute { index: usize, to: Place },
     /// Runs machine code.
-    Run { native: usize, operands: Vec<Place>, of_rows: bool, spreads: Spreads },
+    /// Where it spreads values of rows over their elements it goes from row to row, so many bytes in each operand; otherwise
+    /// there are no steps, and all rows are computed as one.
+    Run { native: usize, operands: Vec<Place>, of_rows: bool, steps: Vec<isize> },
 }
-
-/// For each operand of a run the bytes of an element, if it is one of each row that is spread over its elements, and those of the
-/// others; nothing where there is none, and rows are computed as one.
-type Spreads = Vec<(usize, bool)>;
 
 struct Source {
     walk: Walk,
@@ -161,7 +159,18 @@ impl Span {
 /// # Panics
 /// When shapes or dtypes differ from what the region says; with [`Refused`] when an index is out of range.
 pub fn run(op: &Fused, inputs: &[Operand], outputs: &[Output], context: Context) {
-    check(op, inputs, outputs);
+    assert_eq!((op.inputs.len(), op.outputs.len()), (inputs.len(), outputs.len()), "operands of a fused region");
+    for (operand, source) in inputs.iter().zip(&op.inputs) {
+        assert_eq!(operand.dtype, source.dtype, "dtype of an input of a fused region");
+        let shape = operand.shape();
+        let fits = if source.of_rows { op.space.is_of_rows(shape) } else { *shape == op.space.shape };
+        assert!(fits, "shape {shape} of an input of a fused region of {}", op.space.shape);
+    }
+    for (output, &register) in outputs.iter().zip(&op.outputs) {
+        assert_eq!(output.dtype, op.dtype_of(register), "dtype of a result of a fused region");
+        let rows = op.of_rows(register).then(|| op.space.row_shape());
+        assert_eq!(output.shape, rows.as_ref().unwrap_or(&op.space.shape), "shape of a result of a fused region");
+    }
     if op.space.shape.numel() == 0 {
         return;
     }
@@ -179,21 +188,6 @@ pub fn run(op: &Fused, inputs: &[Operand], outputs: &[Output], context: Context)
     }
     if let Some(text) = plan.refused.into_inner() {
         resume_unwind(Box::new(Refused(text)));
-    }
-}
-
-fn check(op: &Fused, inputs: &[Operand], outputs: &[Output]) {
-    assert_eq!((op.inputs.len(), op.outputs.len()), (inputs.len(), outputs.len()), "operands of a fused region");
-    for (operand, source) in inputs.iter().zip(&op.inputs) {
-        assert_eq!(operand.dtype, source.dtype, "dtype of an input of a fused region");
-        let shape = operand.shape();
-        let fits = if source.of_rows { op.space.is_of_rows(shape) } else { *shape == op.space.shape };
-        assert!(fits, "shape {shape} of an input of a fused region of {}", op.space.shape);
-    }
-    for (output, &register) in outputs.iter().zip(&op.outputs) {
-        assert_eq!(output.dtype, op.dtype_of(register), "dtype of a result of a fused region");
-        let rows = op.of_rows(register).then(|| op.space.row_shape());
-        assert_eq!(output.shape, rows.as_ref().unwrap_or(&op.space.shape), "shape of a result of a fused region");
     }
 }
 
@@ -446,8 +440,8 @@ impl<'a> Plan<'a> {
             match step {
                 &Step::Load { input, slot } => self.load_tile(input, slot, room, span),
                 &Step::Compute { index, to } => self.compute(places, room, span, index, to),
-                Step::Run { native, operands, of_rows, spreads } => {
-                    self.native(*native, operands, (*of_rows, spreads), room, span);
+                Step::Run { native, operands, of_rows, steps } => {
+                    self.native(*native, operands, (*of_rows, steps), room, span);
                 }
             }
             if let Some(next) = next {
@@ -459,26 +453,14 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn native(
-        &self,
-        native: usize,
-        operands: &[Place],
-        (of_rows, spreads): (bool, &[(usize, bool)]),
-        room: Room,
-        span: Span,
-    ) {
+    fn native(&self, native: usize, operands: &[Place], (of_rows, steps): (bool, &[isize]), room: Room, span: Span) {
         let operands: SmallVec<[*mut u8; 8]> = operands.iter().map(|&place| self.address(room, place, span)).collect();
-        let native = &self.placement.natives[native];
+        let (rows, count) = match steps {
+            [] => (native::Rows::ONE, span.elements(of_rows).1),
+            steps => (native::Rows { count: span.rows, steps }, span.columns),
+        };
         // SAFETY: the operands hold the tile's elements as `place.rs` has said.
-        unsafe {
-            if spreads.is_empty() {
-                return native.run(&operands, native::Rows::ONE, span.elements(of_rows).1);
-            }
-            let step =
-                |&(size, is_spread): &(usize, bool)| (if is_spread { size } else { size * span.columns }) as isize;
-            let steps: SmallVec<[isize; 8]> = spreads.iter().map(step).collect();
-            native.run(&operands, native::Rows { count: span.rows, steps: &steps }, span.columns);
-        }
+        unsafe { self.placement.natives[native].run(&operands, rows, count) };
     }
 
     fn load_tile(&self, input: usize, slot: usize, room: Room, span: Span) {

@@ -1,9 +1,10 @@
 //! Places for the registers of a region, and the order of its steps. They are found once for every region.
 
 use super::native::{self, Native, Refused, Run, Stored};
+use super::ops::held;
 use super::units::{Unit, halve, units};
 use super::wide::Wide;
-use super::{Place, Spreads, Step, TILE, is_constant, is_half, ops::held};
+use super::{Place, Step, TILE, is_constant, is_half};
 use crate::Level;
 use meshwork_graph::DType;
 use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, ReduceOp, UnaryOp};
@@ -197,13 +198,12 @@ impl<'a> Placing<'a> {
         let (inputs, count) = (op.inputs.len(), self.placement.places.len());
         let reads: Vec<Vec<u16>> = units.iter().map(|unit| unit.reads(op)).collect();
         let mut last_use = vec![None; count];
-        // Whether loops read it.
-        let mut by_loops = vec![false; count];
+        // Whether something reads it as it is held in a slot: loops, and machine code that spreads it over rows.
+        let mut as_held = vec![false; count];
         for (number, unit) in units.iter().enumerate() {
             for &register in &reads[number] {
                 last_use[usize::from(register)] = Some(number);
-                // What machine code spreads over rows it reads as f32, too.
-                by_loops[usize::from(register)] |= match unit {
+                as_held[usize::from(register)] |= match unit {
                     Unit::One(_) => true,
                     Unit::Run(run) => op.of_rows(register) && !op.code[run[0]].of_rows,
                 };
@@ -222,8 +222,8 @@ impl<'a> Placing<'a> {
                 last_use[register] = None;
             }
             let is_input = lies.get(register) == Some(&Lies::Dense);
-            let is_here = is_input && !(self.is_narrow(register) && by_loops[register])
-                || self.is_one(register) && !by_loops[register];
+            let is_here = is_input && !(self.is_narrow(register) && as_held[register])
+                || self.is_one(register) && !as_held[register];
             if is_here {
                 self.placement.places[register] = Place::Input(register);
             }
@@ -320,21 +320,17 @@ impl<'a> Placing<'a> {
         let operands = registers().map(|&register| places[usize::from(register)]).collect();
         let of_rows = op.code[run[0]].of_rows;
         let is_spread = |register: u16| op.of_rows(register) && !of_rows;
-        let spreads = match registers().any(|&register| is_spread(register)) {
-            true => registers().map(|&register| (self.bytes_of(register, places), is_spread(register))).collect(),
-            false => Spreads::new(),
+        let step = |&register: &u16| {
+            let dtype = op.dtype_of(register);
+            let size = match places[usize::from(register)] {
+                Place::Input(_) | Place::Output(_) => dtype.size(),
+                Place::Slot(_) | Place::Kept { .. } => held(dtype).size(),
+            };
+            (if is_spread(register) { size } else { size * op.space.columns() }) as isize
         };
-        Ok((native, Step::Run { native: self.placement.natives.len(), operands, of_rows, spreads }))
-    }
-
-    /// Bytes from one element of a register to the next, where it is while a tile is computed.
-    fn bytes_of(&self, register: u16, places: &[Place]) -> usize {
-        let dtype = self.region.op.dtype_of(register);
-        match places[usize::from(register)] {
-            Place::Input(i) if self.is_one(i) => 0,
-            Place::Input(_) | Place::Output(_) => dtype.size(),
-            Place::Slot(_) | Place::Kept { .. } => held(dtype).size(),
-        }
+        let spreads = registers().any(|&register| is_spread(register));
+        let steps = registers().filter(|_| spreads).map(step).collect();
+        Ok((native, Step::Run { native: self.placement.natives.len(), operands, of_rows, steps }))
     }
 
     /// What is compiled: registers are numbered anew.

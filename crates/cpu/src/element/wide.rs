@@ -339,8 +339,8 @@ impl Plan<'_> {
                         Some(number) => self.combine(&pass.places, room, span, index, &mut roots[number]),
                         None => self.compute(&pass.places, room, span, index, to),
                     },
-                    Step::Run { native, ref operands, of_rows, .. } => {
-                        self.native(native, operands, (of_rows, &[]), room, span);
+                    Step::Run { native, ref operands, of_rows, ref steps } => {
+                        self.native(native, operands, (of_rows, steps), room, span);
                     }
                 }
                 if let Some(share) = asks {

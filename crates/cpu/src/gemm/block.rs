@@ -33,6 +33,9 @@ const SHALLOW: usize = 256;
 /// Numbers of the left operand from which the first blocks of its rows are small.
 const LARGE: usize = 1 << 14;
 
+/// Runs of lines that a tile asks for beside those of its results, about: of the next block's rows and the next panel.
+const OTHERS: usize = 4;
+
 /// Numbers of a result that the second-level cache does not keep beside the panels.
 const FAR: usize = 1 << 16;
 
@@ -407,18 +410,15 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     // each for its own and, in the rest of the time, for what the next one begins with.
                     let mut most = if target.is_some() || direct { usize::MAX } else { 1 };
                     if far && asks {
-                        let across = (across * size_of::<L::Real>()).div_ceil(LINE) * (call.merges + 1);
-                        let (lines, time) = (high * across, length / ASKING);
-                        most = most.min(if lines + share + next_share <= time {
-                            RUNS / (across + 4)
-                        } else {
-                            time / lines
-                        });
+                        let columns = (across * size_of::<L::Real>()).div_ceil(LINE) * (call.merges + 1);
+                        let (lines, time) = (high * columns, length / ASKING);
+                        let has_time = lines + share + next_share <= time;
+                        most = most.min(if has_time { RUNS / (columns + OTHERS) } else { time / lines });
                     }
                     call.tiles = most.clamp(1, (block.end - row) / high);
                     let together = call.tiles * high;
                     ahead.clear();
-                    for number in (0..call.tiles).take_while(|_| asks) {
+                    for number in 0..if asks { call.tiles } else { 0 } {
                         if far {
                             // The kernel needs these last: they come while it computes.
                             let first = number * high;

@@ -146,16 +146,16 @@ impl<T: Target> Assembly<'_, T> {
             self.body(true);
             self.place(end);
         }
-        let count = self.entry(2 * self.program.addresses);
+        let count = self.entry(0);
         self.add(Instruction::with2(Code::Sub_rm64_imm8, count, 1));
         self.add(Instruction::with_branch(Code::Je_rel32_64, last.0));
         for address in 0..self.program.addresses {
-            let step = self.entry(self.program.addresses + address);
+            let step = self.entry(1 + self.program.addresses + address);
             match ADDRESSES.get(address) {
                 Some(&register) => self.add(Instruction::with2(Code::Add_r64_rm64, register, step)),
                 None => {
                     self.add(Instruction::with2(Code::Mov_r64_rm64, SPARE, step));
-                    let entry = self.entry(address);
+                    let entry = self.entry(1 + address);
                     self.add(Instruction::with2(Code::Add_rm64_r64, entry, SPARE));
                 }
             }
@@ -185,14 +185,14 @@ impl<T: Target> Assembly<'_, T> {
         self.instructions.push(nop);
     }
 
-    /// An entry of the table: first the addresses, then how far it is from row to row for each, then the number of rows.
+    /// An entry of the table: the number of rows, then the addresses, then how far it is from row to row for each.
     fn entry(&self, index: usize) -> MemoryOperand {
         MemoryOperand::with_base_displ(TABLE, index as i64 * 8)
     }
 
     /// Brings an address into a register.
     fn address(&mut self, address: u16, register: Register) {
-        let entry = self.entry(address.into());
+        let entry = self.entry(1 + usize::from(address));
         self.add(Instruction::with2(Code::Mov_r64_rm64, register, entry));
     }
 

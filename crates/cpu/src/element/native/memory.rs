@@ -3,6 +3,7 @@
 use super::{Rows, Run, Stored};
 use memmap2::{Mmap, MmapMut};
 use smallvec::SmallVec;
+use std::iter;
 
 /// Machine code of a run.
 #[derive(Debug)]
@@ -66,12 +67,13 @@ impl Native {
                     if whole > 0 {
                         self.call(addresses, rows, whole, 0);
                     }
-                    for row in (0..rows.count).take_while(|_| rest > 0) {
-                        let own = |(i, address): (usize, &*mut u8)| {
-                            address.wrapping_offset(rows.steps.get(i).map_or(0, |step| row as isize * step))
-                        };
-                        let addresses: SmallVec<[*mut u8; 8]> = addresses.iter().enumerate().map(own).collect();
+                    let mut addresses: SmallVec<[*mut u8; 8]> = addresses.into();
+                    let rows_of_rests = if rest > 0 { rows.count } else { 0 };
+                    for _ in 0..rows_of_rests {
                         self.apart(&addresses, (inputs, outputs), whole, rest);
+                        for (address, &step) in addresses.iter_mut().zip(rows.steps) {
+                            *address = address.wrapping_offset(step);
+                        }
                     }
                 }
             }
@@ -79,12 +81,10 @@ impl Native {
     }
 
     unsafe fn call(&self, addresses: &[*mut u8], rows: Rows, whole: usize, rest: u32) {
-        let mut table: SmallVec<[usize; 24]> = addresses.iter().map(|address| address.addr()).collect();
-        match rows.steps {
-            [] => table.resize(2 * addresses.len(), 0),
-            steps => table.extend(steps.iter().map(|&step| step as usize)),
-        }
-        table.push(rows.count);
+        let addresses = addresses.iter().map(|address| address.expose_provenance());
+        let mut table: SmallVec<[usize; 32]> = iter::once(rows.count).chain(addresses).collect();
+        // Nobody reads those of a single row.
+        table.extend(rows.steps.iter().map(|&step| step as usize));
         // SAFETY: the memory holds the code of such a function, written by `assemble`; the caller promises the rest.
         unsafe {
             let function: Function = std::mem::transmute(self.code.as_ptr());

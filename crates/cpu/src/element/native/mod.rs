@@ -1,5 +1,6 @@
 //! Runs of simple instructions as machine code. Loops over one instruction each read and write the first cache for every
-//! operation; here a vector of elements is loaded once, goes through all instructions in registers, and is stored.
+//! operation; here a vector of elements is loaded once, goes through all instructions in registers, and is stored. The code goes
+//! from row to row, where operands may be one element of each.
 //!
 //! `lower` chooses machine instructions that do the arithmetic of `ops.rs` to the bit (`program` is their list), `assemble`
 //! gives their values registers and writes the loop, `memory` makes it executable. What instruction sets differ in is a

@@ -232,3 +232,42 @@ fn too_many_values_at_once_are_refused() {
         assert_eq!(compile(&run, level).unwrap_err(), Refused::Registers);
     }
 }
+
+/// Sums of elements and of values of rows, whose rows are apart: with operands in registers and with more than there are.
+#[test]
+fn code_goes_from_row_to_row() {
+    const ROWS: usize = 5;
+    for (level, (inputs, count)) in levels().flat_map(|level| {
+        [2, 9, 12].into_iter().flat_map(|inputs| [1, 16, 37, 48].map(|count| (inputs, count))).map(move |x| (level, x))
+    }) {
+        // Every third operand is one element for a row, the others have two elements between their rows.
+        let stored = |i: usize| if i % 3 == 1 { Stored::One } else { Stored::F32 };
+        let step = |i: usize| if stored(i) == Stored::One { 1 } else { count + 2 };
+        let sum = |i: usize| {
+            instr(
+                Element::Binary(BinaryOp::Add),
+                &[if i == 0 { 0 } else { (inputs + i - 1) as u16 }, 1 + i as u16],
+                DType::F32,
+            )
+        };
+        let run = Run {
+            inputs: (0..inputs).map(stored).collect(),
+            code: (0..inputs - 1).map(sum).collect(),
+            outputs: vec![((2 * inputs - 2) as u16, Stored::F32)],
+        };
+        let data: Vec<Vec<f32>> = (0..inputs).map(|i| numbers(i as u64, ROWS * step(i))).collect();
+        let mut found = vec![7.0f32; ROWS * (count + 2)];
+        let mut addresses: Vec<*mut u8> = data.iter().map(|x| x.as_ptr().cast_mut().cast()).collect();
+        addresses.push(found.as_mut_ptr().cast());
+        let steps: Vec<isize> = (0..inputs).map(step).chain([count + 2]).map(|step| 4 * step as isize).collect();
+        let rows = Rows { count: ROWS, steps: &steps };
+        // SAFETY: operands of so many rows of `count` elements.
+        unsafe { compile(&run, level).unwrap().run(&addresses, rows, count) };
+        let mut expected = vec![7.0f32; found.len()];
+        for (row, column) in (0..ROWS).flat_map(|row| (0..count).map(move |column| (row, column))) {
+            let element = |i: usize| data[i][row * step(i) + if stored(i) == Stored::One { 0 } else { column }];
+            expected[row * (count + 2) + column] = (1..inputs).map(element).fold(element(0), |sum, x| sum + x);
+        }
+        assert_eq!(bits(&found), bits(&expected), "{inputs} operands, {count} elements, {level:?}");
+    }
+}
