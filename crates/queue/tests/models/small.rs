@@ -1,6 +1,6 @@
 //! Models that are small enough to try all their orders.
 
-use crate::explore::{self, AtomicUsize, Cell, Mutex, Queues, explore, failure, thread};
+use crate::explore::{AtomicUsize, Cell, Mutex, Queues, explore, failure, thread};
 use meshwork_queue::{Gate, Idle, Part, Queue};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -404,7 +404,7 @@ fn a_queue_that_is_closed_ends_after_its_light_tasks() {
 #[cfg(not(any(loom, shuttle)))]
 #[test]
 fn a_long_chain_of_light_tasks_needs_no_deep_stack() {
-    explore::within_a_minute(|| {
+    crate::explore::within_a_minute(|| {
         let queues = Queues::start(2);
         let gate = Gate::new();
         let mut last = gate.event().clone();
