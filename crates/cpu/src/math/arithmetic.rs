@@ -17,7 +17,7 @@ pub trait Arithmetic {
     fn div(&mut self, a: Self::Float, b: Self::Float) -> Self::Float;
     /// a · b + c.
     fn fma(&mut self, a: Self::Float, b: Self::Float, c: Self::Float) -> Self::Float;
-    /// x · 2ⁿ for −150 ≤ n ≤ 128 and x between ½ and 2. `n` is given as both.
+    /// x · 2ⁿ for −150 ≤ n ≤ 128 and x between ½ and 2. `n` is given as a float, and by the bits of 1.5 · 2²³ + n.
     fn scaled(&mut self, x: Self::Float, n: (Self::Float, Self::Int)) -> Self::Float;
     /// `most` where x is greater, else x, which may be NaN.
     fn at_most(&mut self, x: Self::Float, most: f32) -> Self::Float;
@@ -31,7 +31,6 @@ pub trait Arithmetic {
     /// Whether a ≥ b.
     fn reaches(&mut self, a: Self::Float, b: Self::Float) -> Self::Mask;
     fn is_equal(&mut self, a: Self::Float, b: Self::Float) -> Self::Mask;
-    fn is_nan(&mut self, x: Self::Float) -> Self::Mask;
     /// `a` where the mask is set, else `b`.
     fn choose(&mut self, mask: Self::Mask, a: Self::Float, b: Self::Float) -> Self::Float;
 
@@ -140,11 +139,6 @@ impl Arithmetic for Plain {
     #[inline(always)]
     fn is_equal(&mut self, a: f32, b: f32) -> bool {
         a == b
-    }
-
-    #[inline(always)]
-    fn is_nan(&mut self, x: f32) -> bool {
-        x.is_nan()
     }
 
     #[inline(always)]

@@ -9,18 +9,19 @@ const LOG2_E: f32 = 1.442_695_02;
 const LN2_HIGH: f32 = 0.693_145_751_953_125;
 const LN2_LOW: f32 = 1.428_606_765_330_187e-6;
 
-/// 2^n for −126 ≤ n ≤ 127.
+/// 2^n for −126 ≤ n ≤ 127. Only the lowest nine bits of `n` count.
 #[inline(always)]
 pub(super) fn power_of_two<A: Arithmetic>(a: &mut A, n: A::Int) -> A::Float {
-    let bias = a.int(127);
-    let biased = a.int_add(n, bias);
-    let bits = a.shift_left(biased, 23);
+    let (exponent, one) = (a.shift_left(n, 23), a.int(1.0_f32.to_bits()));
+    let bits = a.int_add(exponent, one);
     a.of_bits(bits)
 }
 
 /// x · 2ⁿ, as [`Arithmetic::scaled`], in two steps, of which only the last can round.
 #[inline(always)]
 pub fn scaled<A: Arithmetic>(a: &mut A, x: A::Float, n: A::Int) -> A::Float {
+    let zero = a.int(ROUND.to_bits());
+    let n = a.int_sub(n, zero);
     let half = a.shift_right(n, 1);
     let rest = a.int_sub(n, half);
     let (first, second) = (power_of_two(a, half), power_of_two(a, rest));
@@ -28,7 +29,7 @@ pub fn scaled<A: Arithmetic>(a: &mut A, x: A::Float, n: A::Int) -> A::Float {
     a.mul(x, second)
 }
 
-/// `(n, r)` with x = n ln 2 + r and |r| ≤ ln 2 / 2, and n as a float and an integer.
+/// `(n, r)` with x = n ln 2 + r and |r| ≤ ln 2 / 2, and n as a float and as the bits of [`ROUND`] + n, which end with those of n.
 #[inline(always)]
 pub(super) fn reduce_exp<A: Arithmetic>(a: &mut A, x: A::Float) -> ((A::Float, A::Int), A::Float) {
     let (log2_e, round) = (a.float(LOG2_E), a.float(ROUND));
@@ -37,8 +38,7 @@ pub(super) fn reduce_exp<A: Arithmetic>(a: &mut A, x: A::Float) -> ((A::Float, A
     let (high, low) = (a.float(-LN2_HIGH), a.float(-LN2_LOW));
     let rest = a.fma(n, high, x);
     let r = a.fma(n, low, rest);
-    let (bits, zero) = (a.bits(t), a.int(ROUND.to_bits()));
-    ((n, a.int_sub(bits, zero)), r)
+    ((n, a.bits(t)), r)
 }
 
 /// (exp(r) − 1 − r) / r² for |r| ≤ ln 2 / 2.
@@ -58,13 +58,17 @@ fn expm1_reduced<A: Arithmetic>(a: &mut A, r: A::Float) -> A::Float {
 #[inline(always)]
 pub fn exp<A: Arithmetic>(a: &mut A, x: A::Float) -> A::Float {
     let bounded = a.at_most(x, 89.0);
-    let bounded = a.at_least(bounded, -104.0);
+    exp_of_bounded(a, bounded)
+}
+
+/// e^x for x ≤ 89.
+#[inline(always)]
+fn exp_of_bounded<A: Arithmetic>(a: &mut A, x: A::Float) -> A::Float {
+    let bounded = a.at_least(x, -104.0);
     let (n, r) = reduce_exp(a, bounded);
     let (p, one) = (expm1_reduced(a, r), a.float(1.0));
     let p = a.add(p, one);
-    let y = a.scaled(p, n);
-    let nan = a.is_nan(x);
-    a.choose(nan, x, y)
+    a.scaled(p, n)
 }
 
 /// e^x − 1 without cancellation.
@@ -175,16 +179,15 @@ pub fn tanh<A: Arithmetic>(a: &mut A, x: A::Float) -> A::Float {
     let size = a.abs(x);
     let bounded = a.at_most(size, 10.0);
     let twice = a.add(bounded, bounded);
-    let (t, two) = (expm1(a, twice), a.float(2.0));
+    let ((_, n), r) = reduce_exp(a, twice);
+    let (p, scale, one) = (expm1_reduced(a, r), power_of_two(a, n), a.float(1.0));
+    // 2^n (p + 1) − 1, which is p where n = 0.
+    let less = a.sub(scale, one);
+    let t = a.fma(p, scale, less);
+    let two = a.float(2.0);
     let sum = a.add(t, two);
     let y = a.div(t, sum);
-    let y = a.copysign(y, x);
-    // tanh x = x − x³/3 + … is x itself down here, where doubling keeps too few digits of t.
-    let tiny = a.float(1e-4);
-    let is_tiny = a.is_less(size, tiny);
-    let y = a.choose(is_tiny, x, y);
-    let nan = a.is_nan(x);
-    a.choose(nan, x, y)
+    a.copysign(y, x)
 }
 
 /// 1 / (1 + e^−x), without overflow on either side.
@@ -192,14 +195,12 @@ pub fn tanh<A: Arithmetic>(a: &mut A, x: A::Float) -> A::Float {
 pub fn sigmoid<A: Arithmetic>(a: &mut A, x: A::Float) -> A::Float {
     let size = a.abs(x);
     let below = a.neg(size);
-    let e = exp(a, below);
+    let e = exp_of_bounded(a, below);
     let (zero, one) = (a.float(0.0), a.float(1.0));
     let is_negative = a.is_less(x, zero);
     let above = a.choose(is_negative, e, one);
     let sum = a.add(one, e);
-    let y = a.div(above, sum);
-    let nan = a.is_nan(x);
-    a.choose(nan, x, y)
+    a.div(above, sum)
 }
 
 /// The error function: an odd polynomial below 0.9, then 1 − exp(−q(|x|)) with a polynomial q.

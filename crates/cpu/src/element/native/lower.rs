@@ -284,11 +284,6 @@ impl<T: Target> Arithmetic for Lowering<'_, T> {
         self.binary(BinaryOp::Eq, a, b)
     }
 
-    fn is_nan(&mut self, x: Source) -> Source {
-        let x = self.code.computed(x);
-        self.compare(compare::UNORDERED, x, x)
-    }
-
     fn choose(&mut self, mask: Source, a: Source, b: Source) -> Source {
         self.blend(mask, a, b)
     }
