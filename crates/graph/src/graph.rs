@@ -143,17 +143,14 @@ impl Graph {
 
     /// A 0-d value repeated to a shape.
     pub fn spread(&mut self, scalar: NodeId, shape: Shape) -> NodeId {
-        if shape.rank() == 0 {
-            return scalar;
-        }
-        let ones = self.reshape(scalar, shape.iter().map(|_| 1).collect());
-        self.expand(ones, shape)
+        self.expand(scalar, shape)
     }
 
     /// Undoes the removal of reduced dimensions: reinserts them with size 1 and repeats to `shape`.
     pub fn restore(&mut self, x: NodeId, dims: &[usize], shape: &Shape) -> NodeId {
-        let kept = (0..shape.rank()).map(|d| if dims.contains(&d) { 1 } else { shape[d] }).collect();
-        let x = self.reshape(x, kept);
+        let are_first = dims.iter().all(|&d| d < dims.len());
+        let kept = (0..shape.rank()).map(|d| if dims.contains(&d) { 1 } else { shape[d] });
+        let x = if are_first { x } else { self.reshape(x, kept.collect()) };
         self.expand(x, shape.clone())
     }
 
@@ -202,9 +199,12 @@ impl Graph {
         self.add_node(reduce, &[x])
     }
 
-    /// Another shape; the value itself when it has it already.
+    /// Another shape; the value itself, or the one that it is a reshape of, when that has it already.
     pub fn reshape(&mut self, x: NodeId, shape: Shape) -> NodeId {
-        if self.ty(x).shape == shape { x } else { self.add_node(Reshape { shape }, &[x]) }
+        let node = self.node(x);
+        let before = node.inputs.first().filter(|_| matches!(node.op, Op::Reshape(_)));
+        let same = std::iter::once(&x).chain(before).copied().find(|&same| self.ty(same).shape == shape);
+        same.unwrap_or_else(|| self.add_node(Reshape { shape }, &[x]))
     }
 
     /// Another order of dimensions; the value itself for the order that it has.
@@ -215,7 +215,7 @@ impl Graph {
         self.add_node(Permute { dims: Dims::from_slice(dims) }, &[x])
     }
 
-    /// Repetition of dimensions of size 1; the value itself when it has the shape already.
+    /// Repetition of dimensions of size 1, and along new ones before; the value itself when it has the shape already.
     pub fn expand(&mut self, x: NodeId, shape: Shape) -> NodeId {
         if self.ty(x).shape == shape { x } else { self.add_node(Expand { shape }, &[x]) }
     }

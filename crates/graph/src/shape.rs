@@ -182,10 +182,14 @@ impl Layout {
         }
     }
 
-    /// The layout repeated along dimensions of size 1.
+    /// The layout repeated along dimensions of size 1 and along dimensions before its own.
     pub fn expand(&self, shape: &Shape) -> Layout {
-        let strides = (0..shape.rank()).map(|d| if self.shape[d] == shape[d] { self.strides[d] } else { 0 }).collect();
-        Layout { shape: shape.clone(), strides, offset: self.offset }
+        let before = shape.rank() - self.shape.rank();
+        let stride = |d: usize| {
+            let from = d.checked_sub(before).filter(|&from| self.shape[from] == shape[d]);
+            from.map_or(0, |from| self.strides[from])
+        };
+        Layout { shape: shape.clone(), strides: (0..shape.rank()).map(stride).collect(), offset: self.offset }
     }
 
     /// Every `step`-th element of each dimension from `start`, `size` of them.

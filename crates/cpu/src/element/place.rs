@@ -6,6 +6,7 @@ use super::units::{Unit, halve, units};
 use super::wide::Wide;
 use super::{Place, Step, TILE, is_constant, is_half};
 use crate::Level;
+use crossbeam_utils::CachePadded;
 use meshwork_graph::DType;
 use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, ReduceOp, UnaryOp};
 use rustc_hash::{FxHashMap, FxHasher};
@@ -80,7 +81,8 @@ struct Known {
 
 /// Regions that are remembered, at most; when there are more, all are forgotten.
 const MOST: usize = 4096;
-static KNOWN: RwLock<Option<FxHashMap<u64, Known>>> = RwLock::new(None);
+/// Every kernel of a region writes to the lock: other statics, which all threads read, must not lie in its line.
+static KNOWN: CachePadded<RwLock<Option<FxHashMap<u64, Known>>>> = CachePadded::new(RwLock::new(None));
 
 /// The placement of a region.
 pub(super) fn placement(region: Region) -> Arc<Placement> {

@@ -4,14 +4,14 @@
 //! tasks from the ends of others'. So threads end together, whatever tasks take, but what a thread wrote in one job, rows of
 //! a gradient for example, it mostly finds in its own caches in the next, whose tasks are cut alike.
 
+use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The tasks of a share that nobody has taken: the first one in the lower half, the end in the upper half. It has lines of
 /// the caches to itself.
 #[derive(Default)]
-#[repr(align(128))]
-struct Share(AtomicU64);
+struct Share(CachePadded<AtomicU64>);
 
 const HALF: u32 = 32;
 

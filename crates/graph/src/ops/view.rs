@@ -22,10 +22,10 @@ pub struct Permute {
     pub dims: Dims,
 }
 
-/// Repeats dimensions of size 1; same number of dimensions.
+/// Repeats dimensions of size 1, and the whole along dimensions before its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Expand {
-    /// Shape of the result.
+    /// Shape of the result, whose last dimensions are those of the operand.
     pub shape: Shape,
 }
 
@@ -146,17 +146,16 @@ impl Operation for Expand {
 
     fn infer(&self, inputs: &[&Type]) -> Result<Type, OpError> {
         let Type { dtype, shape } = inputs[0];
-        let fits =
-            shape.rank() == self.shape.rank() && shape.iter().zip(self.shape.iter()).all(|(a, b)| a == b || *a == 1);
-        if !fits {
-            return Err(OpError(format!("expand: {shape} cannot be repeated to {}", self.shape)));
+        if shape.broadcast(&self.shape).as_ref() != Some(&self.shape) {
+            return Err(OpError(format!("expand: {shape} cannot be broadcast to {}", self.shape)));
         }
         Ok(Type { dtype: *dtype, shape: self.shape.clone() })
     }
 
     fn gradient(&self, g: &mut Graph, b: &Backward) -> Vec<Option<NodeId>> {
         let shape = g.ty(b.inputs[0]).shape.clone();
-        let dims: Dims = (0..shape.rank()).filter(|&d| shape[d] != self.shape[d]).collect();
+        let before = self.shape.rank() - shape.rank();
+        let dims: Dims = (0..self.shape.rank()).filter(|&d| d < before || shape[d - before] != self.shape[d]).collect();
         if dims.is_empty() {
             return vec![Some(b.grad)];
         }
@@ -166,8 +165,9 @@ impl Operation for Expand {
 
     fn rule(&self, inputs: &[&Type], _: &Type) -> SplitRule {
         let shape = &inputs[0].shape;
-        (0..shape.rank()).fold(SplitRule::whole(), |rule, d| {
-            let from = (shape[d] == self.shape[d]).then_some(d);
+        let before = self.shape.rank() - shape.rank();
+        (0..self.shape.rank()).fold(SplitRule::whole(), |rule, d| {
+            let from = d.checked_sub(before).filter(|&from| shape[from] == self.shape[d]);
             rule.factor(Kind::Mapped, &[from], Some(d))
         })
     }

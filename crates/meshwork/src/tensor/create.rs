@@ -59,8 +59,7 @@ impl Tensor {
         if shape.rank() == 0 {
             return self.clone();
         }
-        let ones = Tensor::record(Reshape { shape: shape.iter().map(|_| 1).collect() }, &[self]);
-        Tensor::record(Expand { shape: shape.clone() }, &[&ones])
+        Tensor::record(Expand { shape: shape.clone() }, &[self])
     }
 
     /// A constant of this tensor's type.

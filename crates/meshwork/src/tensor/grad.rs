@@ -318,14 +318,16 @@ impl<'a> Tape<'a> {
 }
 
 impl Backward {
-    /// What `results` need of a graph that begins with a tape, whose nodes are computed from these parts of a batch.
+    /// What `results` need of a graph that begins with a tape, whose nodes are computed from these parts of a batch; what is
+    /// the same is recorded once.
     fn new(graph: &Graph, mut parts: Vec<Option<PartId>>, results: &[Option<NodeId>]) -> Backward {
         let tape = parts.len();
         for node in &graph.nodes[tape..] {
             parts.push(common_part(node.inputs.iter().map(|x| parts[x.index()])));
         }
         let mut numbers: Vec<Option<u32>> = (0..graph.nodes.len()).map(|i| (i < tape).then_some(i as u32)).collect();
-        let mut steps = Vec::new();
+        let mut steps: Vec<(Arc<Kind>, SmallVec<[u32; 3]>)> = Vec::new();
+        let mut known: FxHashMap<(u64, SmallVec<[u32; 3]>), u32> = FxHashMap::default();
         let mut needed = vec![false; graph.nodes.len()];
         results.iter().flatten().for_each(|result| needed[result.index()] = true);
         for i in (tape..needed.len()).rev() {
@@ -336,13 +338,16 @@ impl Backward {
         for i in (tape..needed.len()).filter(|&i| needed[i]) {
             let node = &graph.nodes[i];
             let number = |x: &NodeId| numbers[x.index()].expect("operands are recorded first");
-            let operands = node.inputs.iter().map(number).collect();
-            numbers[i] = Some((tape + steps.len()) as u32);
+            let operands: SmallVec<[u32; 3]> = node.inputs.iter().map(number).collect();
             let mut op = node.op.clone();
             if let Some(part) = parts[i] {
                 part.apply(&mut op, &node.inputs.iter().map(|&x| graph.ty(x)).collect::<Vec<_>>());
             }
-            steps.push((Kind::numbered(op, node.ty.clone()), operands));
+            let kind = Kind::numbered(op, node.ty.clone());
+            numbers[i] = Some(*known.entry((kind.number, operands)).or_insert_with_key(|(_, operands)| {
+                steps.push((kind, operands.clone()));
+                (tape + steps.len() - 1) as u32
+            }));
         }
         Backward { steps, results: results.iter().map(|result| numbers[result.as_ref()?.index()]).collect() }
     }
@@ -378,6 +383,9 @@ fn with_segments<'a>(active: Vec<(&'a Arc<Node>, &'a [Arc<Node>])>, still: &'a S
     all
 }
 
+/// Nodes that there is room for at once: more than small models have.
+const SOME: usize = 64;
+
 /// The nodes that the outputs depend on, with their operands, in the order of recording. Gradients stop at boundaries.
 #[track_caller]
 fn search_back<'a>(
@@ -387,8 +395,9 @@ fn search_back<'a>(
     still: &'a Still,
 ) -> Vec<(&'a Arc<Node>, &'a [Arc<Node>])> {
     let only = wrt.first().filter(|first| wrt.iter().all(|x| Arc::ptr_eq(x.node(), first.node())));
-    let mut found: Vec<(&Arc<Node>, &[Arc<Node>])> = Vec::new();
-    let mut stack: Vec<&Arc<Node>> = outputs.iter().map(|output| output.node()).filter(|n| n.meet(walk)).collect();
+    let mut found: Vec<(&Arc<Node>, &[Arc<Node>])> = Vec::with_capacity(SOME);
+    let mut stack: Vec<&Arc<Node>> = Vec::with_capacity(SOME);
+    stack.extend(outputs.iter().map(|output| output.node()).filter(|n| n.meet(walk)));
     while let Some(node) = stack.pop() {
         // What lies beyond the only variable does not matter.
         let ends_here = only.is_some_and(|x| Arc::ptr_eq(x.node(), node));

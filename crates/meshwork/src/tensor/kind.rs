@@ -44,7 +44,7 @@ thread_local! {
 
 impl Kind {
     /// The operation on operands of these kinds, or what is wrong with them.
-    pub fn of(op: Op, operands: &[&Kind]) -> Result<Arc<Kind>, OpError> {
+    pub fn of(op: &Op, operands: &[&Kind]) -> Result<Arc<Kind>, OpError> {
         let types = || operands.iter().map(|kind| kind.ty_number);
         let mut hasher = FxHasher::default();
         op.hash(&mut hasher);
@@ -52,7 +52,7 @@ impl Kind {
         let hash = hasher.finish();
         let known = KNOWN.with_borrow(|known| {
             let known = known.get(&hash)?;
-            let same = known.kind.op == op && known.operands.iter().copied().eq(types());
+            let same = known.kind.op == *op && known.operands.iter().copied().eq(types());
             same.then(|| known.kind.clone())
         });
         if let Some(kind) = known {
@@ -60,7 +60,7 @@ impl Kind {
         }
         let operand_types: SmallVec<[&Type; 3]> = operands.iter().map(|kind| &kind.ty).collect();
         let ty = op.operation().infer(&operand_types)?;
-        let kind = Kind::numbered(op, ty);
+        let kind = Kind::numbered(op.clone(), ty);
         KNOWN.with_borrow_mut(|known| {
             if known.len() >= MAX_KINDS {
                 known.clear();
@@ -99,11 +99,11 @@ mod tests {
     use meshwork_graph::ops::{BinaryOp, Concat, Element, Input};
 
     fn input(dtype: DType, shape: &[usize]) -> Arc<Kind> {
-        Kind::of(Input { ty: Type::new(dtype, shape) }.into(), &[]).expect("any type")
+        Kind::of(&Input { ty: Type::new(dtype, shape) }.into(), &[]).expect("any type")
     }
 
     fn add(a: &Kind, b: &Kind) -> Result<Arc<Kind>, OpError> {
-        Kind::of(Element::Binary(BinaryOp::Add).into(), &[a, b])
+        Kind::of(&Element::Binary(BinaryOp::Add).into(), &[a, b])
     }
 
     #[test]
@@ -124,7 +124,7 @@ mod tests {
     fn what_differs_has_different_numbers() {
         let kinds = [input(DType::F32, &[6]), input(DType::F64, &[6]), input(DType::F32, &[2, 3])];
         let sums: Vec<Arc<Kind>> = kinds.iter().map(|x| add(x, x).expect("equal types")).collect();
-        let products = kinds.iter().map(|x| Kind::of(Element::Binary(BinaryOp::Mul).into(), &[x, x]).expect("floats"));
+        let products = kinds.iter().map(|x| Kind::of(&Element::Binary(BinaryOp::Mul).into(), &[x, x]).expect("floats"));
         let all: Vec<Arc<Kind>> = kinds.iter().cloned().chain(sums).chain(products).collect();
         let types = kinds.iter().map(|kind| kind.ty_number);
         let mut numbers: Vec<u64> = all.iter().map(|kind| kind.number).chain(types).collect();
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn operands_of_other_types_are_inferred_anew() {
         let (x, y) = (input(DType::F32, &[2, 3]), input(DType::F32, &[2, 5]));
-        let concat = |parts: &[&Kind]| Kind::of(Concat { dim: 1 }.into(), parts).expect("fitting parts").ty.clone();
+        let concat = |parts: &[&Kind]| Kind::of(&Concat { dim: 1 }.into(), parts).expect("fitting parts").ty.clone();
         assert_eq!(concat(&[&x, &y]), Type::new(DType::F32, [2, 8]));
         assert_eq!(concat(&[&x, &x]), Type::new(DType::F32, [2, 6]));
         assert_eq!(concat(&[&x]), Type::new(DType::F32, [2, 3]));

@@ -109,7 +109,7 @@ impl Tensor {
         if let Some(part) = part::common_part(inputs.iter().map(|t| t.node.part())) {
             part.apply(&mut op, &kinds.iter().map(|kind| &kind.ty).collect::<Vec<_>>());
         }
-        let kind = match Kind::of(op, &kinds) {
+        let kind = match Kind::of(&op, &kinds) {
             Ok(kind) => kind,
             Err(e) => panic!("{e}"),
         };
@@ -194,7 +194,7 @@ impl Tensor {
     fn alias(&self, requires_grad: bool) -> Tensor {
         self.node.device().into_iter().for_each(device::assert_is_there);
         let op = meshwork_graph::ops::Reshape { shape: self.ty().shape.clone() };
-        let kind = Kind::of(op.into(), &[&self.node.kind]).unwrap_or_else(|e| unreachable!("the same shape: {e}"));
+        let kind = Kind::of(&op.into(), &[&self.node.kind]).unwrap_or_else(|e| unreachable!("the same shape: {e}"));
         let inputs = std::iter::once(self.node.clone()).collect();
         Tensor::hold(Node::pending(kind, inputs, requires_grad, true).shared())
     }

@@ -97,7 +97,7 @@ impl Node {
     /// A value that is there already.
     pub fn ready(ty: Type, content: Content) -> Node {
         let input: Op = meshwork_graph::ops::Input { ty }.into();
-        let kind = Kind::of(input, &[]).unwrap_or_else(|e| unreachable!("an input has any type: {e}"));
+        let kind = Kind::of(&input, &[]).unwrap_or_else(|e| unreachable!("an input has any type: {e}"));
         let device = match &content {
             Content::Device(value) => Some(value.device()),
             Content::Mesh(spread) => Some(spread.mesh.id()),

@@ -42,12 +42,21 @@ impl Region {
             let node = graph.node(read.value);
             let of_rows = |id: NodeId| self.space.is_of_rows(&graph.ty(id).shape);
             match node.op {
-                Op::Expand(_) if node.ty.shape == self.space.shape && of_rows(node.inputs[0]) => read.spread = true,
+                Op::Expand(_) if node.ty.shape == self.space.shape && self.is_spread(graph, node.inputs[0]) => {
+                    read.spread = true;
+                }
                 Op::Reshape(_) if of_rows(read.value) && of_rows(node.inputs[0]) => {}
                 _ => return read,
             }
             read.value = node.inputs[0];
         }
+    }
+
+    /// Whether a value that is expanded to all elements is one of rows.
+    fn is_spread(&self, graph: &Graph, id: NodeId) -> bool {
+        let shape = &graph.ty(id).shape;
+        // A shape with dimensions missing stands for the last ones.
+        self.space.is_of_rows(shape) && (shape.rank() == 0 || shape.rank() == self.space.shape.rank())
     }
 
     /// The operands that a member reads: all but the zeros into which it scatters.

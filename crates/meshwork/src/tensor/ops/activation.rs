@@ -1,7 +1,7 @@
 //! Activation functions, softmax and dropout.
 
 use super::where_;
-use crate::tensor::{Tensor, keyed, policy};
+use crate::tensor::{Tensor, keyed, no_grad, policy};
 use meshwork_graph::ops::{BinaryOp, Distribution};
 
 impl Tensor {
@@ -78,7 +78,7 @@ impl Tensor {
         if x.size(dim) == 0 {
             return x;
         }
-        let max = x.detach().amax_keepdim(dim);
+        let max = no_grad(|| x.amax_keepdim(dim));
         x.binary(BinaryOp::Sub, &max)
     }
 

@@ -1,7 +1,7 @@
 //! Elementwise arithmetic, comparison and logic, with NumPy broadcasting and PyTorch's dtype promotion.
 
 use crate::tensor::{Tensor, policy};
-use meshwork_graph::ops::{BinaryOp, Element, Expand, Reshape, UnaryOp};
+use meshwork_graph::ops::{BinaryOp, Element, Expand, UnaryOp};
 use meshwork_graph::{DType, Shape};
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
@@ -55,16 +55,10 @@ impl Tensor {
     /// The tensor repeated to a shape that it broadcasts to.
     #[track_caller]
     pub fn broadcast_to(&self, shape: &[usize]) -> Tensor {
-        let wanted = Shape::new(shape);
-        if self.ty().shape == wanted {
+        if self.shape() == shape {
             return self.clone();
         }
-        let from = &self.ty().shape;
-        assert!(from.broadcast(&wanted) == Some(wanted.clone()), "{from} cannot be broadcast to {wanted}");
-        let missing = wanted.rank() - from.rank();
-        let full: Shape = (0..wanted.rank()).map(|d| if d < missing { 1 } else { from[d - missing] }).collect();
-        let same_rank = if missing == 0 { self.clone() } else { Tensor::record(Reshape { shape: full }, &[self]) };
-        Tensor::record(Expand { shape: wanted }, &[&same_rank])
+        Tensor::record(Expand { shape: Shape::new(shape) }, &[self])
     }
 
     /// One operand, elementwise.

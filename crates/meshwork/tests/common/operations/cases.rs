@@ -174,6 +174,8 @@ fn views() -> Vec<Case> {
         reshape(&[3, 3, 4], &[9, 2, 2]),
         case(Permute { dims: dims(&[2, 0, 1]) }, &[r(&[5, 3, 7])]),
         case(Expand { shape: [5, 3, 7].into() }, &[r(&[5, 1, 7])]),
+        case(Expand { shape: [5, 3, 7].into() }, &[r(&[1, 7])]),
+        case(Expand { shape: [5, 3, 7].into() }, &[r(&[])]),
         case(slice(&[0, 6], &[5, 3], &[1, -2]), &[r(&[5, 7])]),
         case(slice(&[1, 0], &[3, 3], &[2, 2]), &[r(&[6, 5])]),
         case(slice(&[1, 2], &[4, 5], &[1, 1]), &[r(&[5, 7])]),
