@@ -142,11 +142,16 @@ def elementwise():
     gigabytes = n * n * 4e-9
     for name, matrices, work in [
         ("a + b", 3, lambda: torch.add(a, b, out=out)),
+        ("a * b", 3, lambda: torch.mul(a, b, out=out)),
+        ("exp(a)", 2, lambda: torch.exp(a, out=out)),
         ("relu(a)", 2, lambda: torch.clamp_min(a, 0, out=out)),
         ("sum(a)", 1, lambda: a.sum()),
         ("max(a)", 1, lambda: a.max()),
         ("sum(a, 0)", 1, lambda: a.sum(0)),
         ("sum(a, 1)", 1, lambda: a.sum(1)),
+        ("(a + row) * column", 2, lambda: torch.mul(torch.add(a, b[0], out=out), b[:, :1], out=out)),
+        ("a.t() + b", 3, lambda: torch.add(a.t(), b, out=out)),
+        ("softmax(a, 1)", 2, lambda: torch.softmax(a, 1, out=out)),
     ]:
         report(name, "GB/s", matrices * gigabytes / seconds(work))
 

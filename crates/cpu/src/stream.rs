@@ -28,6 +28,19 @@ pub fn prefetch(line: *const u8) {
     let _ = line;
 }
 
+/// The same for the second cache: the first one is left to what is in use.
+#[inline(always)]
+pub fn prefetch_near(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as above.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T1>(line.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
+}
+
 /// Copies `bytes` bytes with non-temporal stores where the processor has them, and meanwhile asks for what is `ahead`,
 /// so that reading and writing memory never wait for each other. [`fence`] must follow before other threads read the
 /// result.

@@ -2,7 +2,7 @@
 //! steps, most of them find all in the first cache, and memory would be idle.
 
 use super::{Plan, Span};
-use crate::stream::{LINE, prefetch};
+use crate::stream::{LINE, prefetch_near};
 use std::ops::Range;
 
 /// Part number `index` of `count`.
@@ -33,7 +33,7 @@ impl Plan<'_> {
         let (first, count) = span.elements(false);
         let ask = |from: *mut u8, size: usize| {
             let from = from.wrapping_add(first * size);
-            share.range((count * size).div_ceil(LINE)).for_each(|line| prefetch(from.wrapping_add(line * LINE)));
+            share.range((count * size).div_ceil(LINE)).for_each(|line| prefetch_near(from.wrapping_add(line * LINE)));
         };
         for source in self.sources.iter().filter(|source| !source.of_rows && source.walk.is_dense()) {
             ask(source.first.pointer(), source.dtype.size());

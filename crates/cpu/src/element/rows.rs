@@ -134,6 +134,7 @@ pub unsafe fn finish(op: ReduceOp, held: Held, roots: Roots, out: *mut u8) {
 
 fn push_blocks<A: Accumulate, M: Monoid<A>>(level: Level, op: M, x: &[A], block: usize, roots: &mut Roots) {
     const TOGETHER: usize = 16;
+    let block = if M::ANY_ORDER { x.len() } else { block };
     for x in x.chunks(TOGETHER * block) {
         let mut results = [M::identity(); TOGETHER];
         combine_blocks(level, op, x, block, &mut results);
@@ -237,6 +238,7 @@ fn combine_rows_body<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], columns: usize
             done += GROUP;
         }
     }
+    let block = if M::ANY_ORDER { columns } else { block };
     let blocks = columns.div_ceil(block);
     let (x, out) = (&x[done * columns..], &mut out[done..]);
     // Rows of whole blocks are one sequence of these.
@@ -331,7 +333,7 @@ fn combine_group<A: Accumulate, M: Monoid<A>>(_: M, x: &[A], columns: usize) -> 
 #[inline(always)]
 fn combine_blocks_body<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], block: usize, results: &mut [A]) {
     for (result, terms) in results.iter_mut().zip(x.chunks(block)) {
-        *result = tree::<A, M>(lanes_of(op, terms));
+        *result = if M::ANY_ORDER { M::all(terms) } else { tree::<A, M>(lanes_of(op, terms)) };
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::element::{extremum_f32, extremum_f64};
 use crate::narrow;
 use half::{bf16, f16};
+use meshwork_graph::canonical::LANES;
 
 /// A type that reductions accumulate in.
 pub trait Accumulate: Copy + Send + Sync + 'static {
@@ -24,6 +25,12 @@ pub trait Accumulate: Copy + Send + Sync + 'static {
     fn larger(self, other: Self) -> Self;
     /// The smaller one, or NaN.
     fn smaller(self, other: Self) -> Self;
+    /// What is ordered as numbers are, and one instruction compares.
+    type Rank: Copy + Ord;
+    /// The rank of a number; NaN is the largest or the smallest.
+    fn rank<const LARGEST: bool>(self) -> Self::Rank;
+    /// The number of a rank.
+    fn ranked(rank: Self::Rank) -> Self;
     /// Its bits.
     fn word(self) -> u64;
     /// The number of these bits.
@@ -31,7 +38,7 @@ pub trait Accumulate: Copy + Send + Sync + 'static {
 }
 
 macro_rules! accumulate_float {
-    ($t:ident, $extremum:ident) => {
+    ($t:ident, $rank:ident, $extremum:ident) => {
         impl Accumulate for $t {
             const ZERO: $t = 0.0;
             const NOTHING: $t = -0.0;
@@ -53,6 +60,20 @@ macro_rules! accumulate_float {
             #[inline(always)]
             fn smaller(self, other: $t) -> $t {
                 $extremum::<false>(self, other)
+            }
+            type Rank = $rank;
+            #[inline(always)]
+            fn rank<const LARGEST: bool>(self) -> $rank {
+                // −0 is below +0. What has a sign counts backwards.
+                let bits = self.to_bits() as $rank;
+                let rank = if bits < 0 { bits ^ $rank::MAX } else { bits };
+                let nan = if LARGEST { $rank::MAX } else { $rank::MIN };
+                if self.is_nan() { nan } else { rank }
+            }
+            #[inline(always)]
+            fn ranked(rank: $rank) -> $t {
+                let x = $t::from_bits((if rank < 0 { rank ^ $rank::MAX } else { rank }) as _);
+                if x.is_nan() { $t::NAN } else { x }
             }
             #[inline(always)]
             fn word(self) -> u64 {
@@ -90,6 +111,15 @@ macro_rules! accumulate_int {
             fn smaller(self, other: $t) -> $t {
                 self.min(other)
             }
+            type Rank = $t;
+            #[inline(always)]
+            fn rank<const LARGEST: bool>(self) -> $t {
+                self
+            }
+            #[inline(always)]
+            fn ranked(rank: $t) -> $t {
+                rank
+            }
             #[inline(always)]
             fn word(self) -> u64 {
                 self as u64
@@ -102,8 +132,8 @@ macro_rules! accumulate_int {
     };
 }
 
-accumulate_float!(f64, extremum_f64);
-accumulate_float!(f32, extremum_f32);
+accumulate_float!(f64, i64, extremum_f64);
+accumulate_float!(f32, i32, extremum_f32);
 accumulate_int!(i64);
 accumulate_int!(i32);
 accumulate_int!(u8);
@@ -147,10 +177,35 @@ pub trait Monoid<A>: Copy + Send + Sync {
     /// Changes nothing.
     fn identity() -> A;
     fn combine(a: A, b: A) -> A;
+    /// Whether any order of the terms gives the same bits.
+    const ANY_ORDER: bool = false;
+    /// All of them combined; only where any order does.
+    fn all(_: &[A]) -> A {
+        unreachable!("the order of the terms matters")
+    }
+}
+
+/// The largest or smallest number, or NaN.
+#[inline(always)]
+fn extremum<A: Accumulate, const LARGEST: bool>(terms: &[A]) -> A {
+    const CHAINS: usize = 2 * LANES;
+    let better = |a: A::Rank, b: A::Rank| if LARGEST { a.max(b) } else { a.min(b) };
+    let worst = if LARGEST { A::LOWEST } else { A::HIGHEST };
+    let mut best = [worst.rank::<LARGEST>(); CHAINS];
+    let (chunks, tail) = terms.as_chunks::<CHAINS>();
+    for chunk in chunks {
+        for i in 0..CHAINS {
+            best[i] = better(best[i], chunk[i].rank::<LARGEST>());
+        }
+    }
+    for (best, x) in best.iter_mut().zip(tail) {
+        *best = better(*best, x.rank::<LARGEST>());
+    }
+    A::ranked(best.into_iter().reduce(better).expect("chains"))
 }
 
 macro_rules! monoid {
-    ($($name:ident: $identity:ident, $combine:ident;)*) => {
+    ($($name:ident: $identity:ident, $combine:ident $(, $largest:literal)?;)*) => {
         $(
             #[derive(Clone, Copy)]
             pub struct $name;
@@ -163,6 +218,11 @@ macro_rules! monoid {
                 fn combine(a: A, b: A) -> A {
                     a.$combine(b)
                 }
+                $(const ANY_ORDER: bool = true;
+                #[inline(always)]
+                fn all(terms: &[A]) -> A {
+                    extremum::<A, $largest>(terms)
+                })?
             }
         )*
     };
@@ -171,6 +231,6 @@ macro_rules! monoid {
 monoid! {
     Sum: ZERO, add;
     Prod: ONE, multiply;
-    Max: LOWEST, larger;
-    Min: HIGHEST, smaller;
+    Max: LOWEST, larger, true;
+    Min: HIGHEST, smaller, false;
 }

@@ -159,3 +159,30 @@ fn not_a_number_wins_and_zeros_have_an_order() {
         assert_eq!(sum[1].to_bits(), 0.0f32.to_bits());
     });
 }
+
+#[test]
+fn all_at_once_is_one_after_the_other() {
+    fn check<A: Accumulate>(terms: &[A]) {
+        for count in 1..=terms.len() {
+            for terms in [&terms[..count], &terms[terms.len() - count..]] {
+                assert_eq!(Max::all(terms).word(), terms.iter().copied().fold(A::LOWEST, A::larger).word());
+                assert_eq!(Min::all(terms).word(), terms.iter().copied().fold(A::HIGHEST, A::smaller).word());
+            }
+        }
+    }
+    // Every NaN has a sign and a payload of its own; what comes out has neither.
+    let nan = |payload: u32| f32::from_bits(0x7f80_0000 | payload);
+    let odd = [-0.0, 0.0, f32::NEG_INFINITY, f32::INFINITY, f32::MIN, f32::MAX, -1e-45, 1e-45, nan(3), -nan(0x40_0001)];
+    for (i, first) in odd.into_iter().enumerate() {
+        for second in odd {
+            let mut terms = vec![first; 71];
+            terms[7 * i + 3] = second;
+            check(&terms);
+            check(&terms.iter().copied().map(f64::from).collect::<Vec<_>>());
+        }
+    }
+    let numbers: Vec<f32> = (0..71).map(|i| ((i * 37) % 71) as f32 - 35.5).collect();
+    check(&numbers);
+    check(&numbers.iter().map(|&x| x as i64).collect::<Vec<_>>());
+    check(&numbers.iter().map(|&x| x as u8).collect::<Vec<_>>());
+}
