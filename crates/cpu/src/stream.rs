@@ -15,30 +15,38 @@ pub struct Ahead {
 /// Bytes of a cache line.
 pub const LINE: usize = 64;
 
+/// A cache that lines are brought into.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cache {
+    First,
+    Second,
+}
+
 /// Asks for a cache line. This has no effect on memory, whatever the address.
 #[inline(always)]
 pub fn prefetch(line: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 processor has the instruction, which never faults.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(line.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = line;
+    bring(line, Cache::First);
 }
 
 /// The same for the second cache: the first one is left to what is in use.
 #[inline(always)]
 pub fn prefetch_near(line: *const u8) {
+    bring(line, Cache::Second);
+}
+
+#[inline(always)]
+fn bring(line: *const u8, to: Cache) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as above.
+    // SAFETY: every x86-64 processor has the instruction, which never faults.
     unsafe {
-        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T1>(line.cast());
+        use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+        match to {
+            Cache::First => _mm_prefetch::<_MM_HINT_T0>(line.cast()),
+            Cache::Second => _mm_prefetch::<_MM_HINT_T1>(line.cast()),
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = line;
+    let _ = (line, to);
 }
 
 /// Copies `bytes` bytes with non-temporal stores where the processor has them, and meanwhile asks for what is `ahead`,

@@ -185,13 +185,12 @@ pub trait Monoid<A>: Copy + Send + Sync {
     }
 }
 
-/// The largest or smallest number, or NaN.
+/// The largest or smallest number, or NaN; `identity` changes neither.
 #[inline(always)]
-fn extremum<A: Accumulate, const LARGEST: bool>(terms: &[A]) -> A {
+fn extremum<A: Accumulate, const LARGEST: bool>(identity: A, terms: &[A]) -> A {
     const CHAINS: usize = 2 * LANES;
     let better = |a: A::Rank, b: A::Rank| if LARGEST { a.max(b) } else { a.min(b) };
-    let worst = if LARGEST { A::LOWEST } else { A::HIGHEST };
-    let mut best = [worst.rank::<LARGEST>(); CHAINS];
+    let mut best = [identity.rank::<LARGEST>(); CHAINS];
     let (chunks, tail) = terms.as_chunks::<CHAINS>();
     for chunk in chunks {
         for i in 0..CHAINS {
@@ -221,7 +220,7 @@ macro_rules! monoid {
                 $(const ANY_ORDER: bool = true;
                 #[inline(always)]
                 fn all(terms: &[A]) -> A {
-                    extremum::<A, $largest>(terms)
+                    extremum::<A, $largest>(A::$identity, terms)
                 })?
             }
         )*
