@@ -1,5 +1,7 @@
 //! Stores that bypass the caches, for results that are larger than they are.
 
+use std::ops::Range;
+
 /// Outputs of at least this many bytes are written past the caches: nothing of them would be found there again.
 pub const STREAM_BYTES: usize = 32 << 20;
 
@@ -10,6 +12,27 @@ pub struct Ahead {
     pub from: *const u8,
     /// How many of its cache lines to ask for with every line that is copied.
     pub lines: usize,
+}
+
+/// Part number `index` of `count`.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    /// Which.
+    pub index: usize,
+    /// Of how many.
+    pub count: usize,
+}
+
+impl Share {
+    /// A part of it.
+    pub fn part(self, index: usize, count: usize) -> Share {
+        Share { index: self.index * count + index, count: self.count * count }
+    }
+
+    /// So much of `0..len`.
+    pub fn range(self, len: usize) -> Range<usize> {
+        len * self.index / self.count..len * (self.index + 1) / self.count
+    }
 }
 
 /// Bytes of a cache line.

@@ -4,14 +4,12 @@
 use crate::gemm::Element;
 use crate::gemm::pack::{SLACK, dense, pack};
 use crate::simd::Level;
-use crate::stream::prefetch;
+use crate::stream::{LINE, Share, prefetch, prefetch_near};
 use crate::walk::Walk;
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Bytes of a line of the caches.
-const LINE: usize = 64;
 /// Bytes of a block, about; a line of every column may take more.
 const BLOCK: usize = 256 << 10;
 /// Bytes of a block, at most: it stays in the second-level cache.
@@ -129,6 +127,26 @@ impl Turned {
         }
     }
 
+    /// Asks for a share of the block that begins with an element.
+    pub fn ask_for<S>(&self, first: *const S, element: usize, share: Share) {
+        let (row, column) = (element / self.columns.len(), element % self.columns.len());
+        let (first_row, count) = self.block(row);
+        let columns = self.columns_of(column / self.window);
+        ask_for(first.wrapping_offset(first_row), &columns[share.range(columns.len())], count, prefetch_near);
+    }
+
+    /// Where a row lies, and the number of rows up to the end of its block.
+    fn block(&self, row: usize) -> (isize, usize) {
+        let (outer, row) = (row / self.size, row % self.size);
+        let count = ((row / self.rows + 1) * self.rows).min(self.size) - row;
+        (self.outer.position(outer) + row as isize, count)
+    }
+
+    /// The columns of a window.
+    fn columns_of(&self, window: usize) -> &[isize] {
+        &self.columns[window * self.window..self.columns.len().min((window + 1) * self.window)]
+    }
+
     /// Brings a block into the room, a window of columns from `row` on, and gives the number of its rows: those up to the end of
     /// a line.
     ///
@@ -142,23 +160,23 @@ impl Turned {
         window: usize,
         room: *mut S::Real,
     ) -> usize {
-        let (outer, row) = (row / self.size, row % self.size);
-        let count = ((row / self.rows + 1) * self.rows).min(self.size) - row;
+        let (first_row, count) = self.block(row);
         let terms: SmallVec<[isize; ROWS]> = (0..count as isize).collect();
-        let data = first.wrapping_offset(self.outer.position(outer) + row as isize);
-        let ahead = |columns: &[isize]| {
-            for line in (0..count).step_by(LINE / size_of::<S>()) {
-                columns.iter().for_each(|column| prefetch(data.wrapping_offset(column + line as isize).cast()));
-            }
-        };
-        let columns = &self.columns[window * self.window..self.columns.len().min((window + 1) * self.window)];
-        let mut groups = columns.chunks(GROUP).enumerate().peekable();
+        let data = first.wrapping_offset(first_row);
+        let mut groups = self.columns_of(window).chunks(GROUP).enumerate().peekable();
         while let Some((group, columns)) = groups.next() {
-            groups.peek().iter().for_each(|(_, next)| ahead(next));
+            groups.peek().iter().for_each(|(_, next)| ask_for(data, next, count, prefetch));
             // SAFETY: rows of the operand and panels of the room; a panel's row is a term to the packing.
             unsafe { pack(level, data, columns, &terms, dense(PANEL, terms.len()), room.add(group * GROUP * count)) };
         }
         count
+    }
+}
+
+/// Asks for the lines of so many rows from `data` on, in some columns.
+fn ask_for<S>(data: *const S, columns: &[isize], rows: usize, ask: impl Fn(*const u8)) {
+    for line in (0..rows).step_by(LINE / size_of::<S>()) {
+        columns.iter().for_each(|column| ask(data.wrapping_offset(column + line as isize).cast()));
     }
 }
 

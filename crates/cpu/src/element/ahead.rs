@@ -2,27 +2,7 @@
 //! steps, most of them find all in the first cache, and memory would be idle.
 
 use super::{Plan, Span};
-use crate::stream::{LINE, prefetch_near};
-use std::ops::Range;
-
-/// Part number `index` of `count`.
-#[derive(Clone, Copy)]
-pub(super) struct Share {
-    pub index: usize,
-    pub count: usize,
-}
-
-impl Share {
-    /// A part of it.
-    pub fn part(self, index: usize, count: usize) -> Share {
-        Share { index: self.index * count + index, count: self.count * count }
-    }
-
-    /// So much of `0..len`.
-    pub fn range(self, len: usize) -> Range<usize> {
-        len * self.index / self.count..len * (self.index + 1) / self.count
-    }
-}
+use crate::stream::{LINE, Share, prefetch_near};
 
 impl Plan<'_> {
     /// Asks for a share of a tile that comes next, if there is one: of what lies densely in memory.
@@ -40,6 +20,19 @@ impl Plan<'_> {
         }
         for sink in self.sinks.iter().filter(|sink| sink.is_apart) {
             ask(sink.first.pointer(), sink.dtype.size());
+        }
+    }
+
+    /// Asks for a share of the blocks that begin with an element, of what is read by blocks of rows.
+    pub(super) fn ask_for_blocks(&self, element: usize, share: Share) {
+        for source in &self.sources {
+            let Some((turned, _)) = &source.turned else { continue };
+            let first = source.first.pointer().cast_const();
+            match source.dtype.size() {
+                2 => turned.ask_for(first.cast::<u16>(), element, share),
+                4 => turned.ask_for(first.cast::<u32>(), element, share),
+                _ => turned.ask_for(first.cast::<u64>(), element, share),
+            }
         }
     }
 }

@@ -17,10 +17,10 @@ pub use ops::{extremum_f32, extremum_f64};
 
 use crate::number::{Number, by_dtype};
 use crate::operand::Shared;
+use crate::stream::{self, Share};
 use crate::turned::{self, Held, Turned};
 use crate::walk::{Walk, extent};
-use crate::{Context, Level, Operand, Output, narrow, stream};
-use ahead::Share;
+use crate::{Context, Level, Operand, Output, narrow};
 use half::{bf16, f16};
 use meshwork_graph::ops::{Code, Element, Fused, PartOf, TILE_COLUMNS};
 use meshwork_graph::{DType, Scalar};
@@ -341,11 +341,24 @@ impl<'a> Plan<'a> {
     /// Some parts of the bands, each a tile of all their rows.
     fn bands(&self, room: Room, parts: Range<usize>, bands: Bands) {
         let rows = self.rows / bands.columns;
-        for part in parts {
-            let (first, column) = (part / bands.tiles() * bands.rows, part % bands.tiles() * TILE);
-            for row in first..rows.min(first + bands.rows) {
-                let (start, rows) = (row * bands.columns + column, TILE.min(bands.columns - column));
-                self.tile(room, Span { start, rows, column: 0, columns: 1, width: 1 }, None);
+        let place = |part: usize| (part / bands.tiles() * bands.rows, part % bands.tiles() * TILE);
+        for part in parts.clone() {
+            let (first, column) = place(part);
+            let next = Some(place(part + 1)).filter(|_| part + 1 < parts.end);
+            let rows = first..rows.min(first + bands.rows);
+            for row in rows.clone() {
+                let (start, count) = (row * bands.columns + column, TILE.min(bands.columns - column));
+                let span = Span { start, rows: count, column: 0, columns: 1, width: 1 };
+                if rows.len() > 1 {
+                    if row + 1 < rows.end {
+                        self.ask_for(Span { start: start + bands.columns, ..span }, Share { index: 0, count: 1 });
+                    }
+                    if let Some((first, column)) = next {
+                        let share = Share { index: row - rows.start, count: rows.len() };
+                        self.ask_for_blocks(first * bands.columns + column, share);
+                    }
+                }
+                self.tile(room, span, None);
             }
         }
     }

@@ -4,7 +4,6 @@
 //! stored in the last, so that they may lie where operands do. What is simple is machine code here too, for which values of
 //! the row are one for all elements.
 
-use super::ahead::Share;
 use super::native::{Refused, is_simple_in_a_row};
 use super::ops::{self, Tile, held};
 use super::place::{Lies, Placing, Slots};
@@ -12,7 +11,7 @@ use super::rows::{self, Roots};
 use super::units::{Unit, halve, units_of};
 use super::{Place, Plan, Room, Span, Step, TILE, is_constant, is_half};
 use crate::Level;
-use crate::stream::LINE;
+use crate::stream::{LINE, Share};
 use meshwork_graph::DType;
 use meshwork_graph::ops::{Code, Fused};
 use smallvec::SmallVec;
