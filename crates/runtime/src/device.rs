@@ -168,7 +168,8 @@ impl Device {
     /// those who read the values.
     pub fn synchronize(&self) {
         let _wait = trace::wait(|| format!("the end of {self}"));
-        for event in self.unfinished() {
+        // The last one first: a thread that wakes takes a core from the kernels, so it shall not wake for each.
+        for event in self.unfinished().iter().rev() {
             let _ = event.wait(Part::End);
         }
     }

@@ -9,6 +9,8 @@ const BUDGET: Duration = Duration::from_millis(600);
 /// Work that is shorter is handed over several times before it is waited for, as in a training.
 const GROUP: Duration = Duration::from_millis(2);
 const MAX_GROUP: usize = 8;
+/// Calls that say how long one takes.
+const WARM: usize = 3;
 const MIN_GROUPS: usize = 5;
 
 /// Median seconds of one call of `work`, whose tensors are computed and dropped.
@@ -22,7 +24,7 @@ pub fn seconds(mut work: impl FnMut() -> Tensor) -> f64 {
         start.elapsed() / calls as u32
     };
     once(1);
-    let first = once(1).max(Duration::from_nanos(1));
+    let first = (0..WARM).map(|_| once(1)).min().unwrap_or_default().max(Duration::from_nanos(1));
     let calls = (GROUP.as_nanos() / first.as_nanos()).clamp(1, MAX_GROUP as u128) as usize;
     let begin = Instant::now();
     let mut times = Vec::new();
