@@ -468,12 +468,16 @@ impl<'a> Plan<'a> {
 
     fn native(&self, native: usize, operands: &[Place], (of_rows, steps): (bool, &[isize]), room: Room, span: Span) {
         let operands: SmallVec<[*mut u8; 8]> = operands.iter().map(|&place| self.address(room, place, span)).collect();
+        self.native_at(native, &operands, (of_rows, steps), span);
+    }
+
+    fn native_at(&self, native: usize, operands: &[*mut u8], (of_rows, steps): (bool, &[isize]), span: Span) {
         let (rows, count) = match steps {
             [] => (native::Rows::ONE, span.elements(of_rows).1),
             steps => (native::Rows { count: span.rows, steps }, span.columns),
         };
         // SAFETY: the operands hold the tile's elements as `place.rs` has said.
-        unsafe { self.placement.natives[native].run(&operands, rows, count) };
+        unsafe { self.placement.natives[native].run(operands, rows, count) };
     }
 
     fn load_tile(&self, input: usize, slot: usize, room: Room, span: Span) {

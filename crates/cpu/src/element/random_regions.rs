@@ -378,6 +378,32 @@ fn wide_rows_are_the_same_past_the_caches() {
     }
 }
 
+/// Softmax times a number that is one element for all, which lies in a slot as a tile of them.
+#[test]
+fn wide_rows_take_constants_from_memory() {
+    let shape = Shape::new(&[3, 5000]);
+    let mut fused = softmax(&shape);
+    fused.inputs.push(Source { dtype: DType::F32, of_rows: false });
+    for instr in &mut fused.code {
+        instr.args.iter_mut().filter(|arg| **arg > 0).for_each(|arg| *arg += 1);
+    }
+    let scaled = Instr { op: Code::Element(Element::Binary(BinaryOp::Mul)), args: [8, 1, 0], ..fused.code[6].clone() };
+    fused.code.push(scaled);
+    fused.outputs[0] = 9;
+    let x = samples::<f32>(7, shape.numel());
+    let number = [0.3f32];
+    let (layout, one) = (Layout::contiguous(&shape), Layout::contiguous(&Shape::new(&[1, 1])).expand(&shape));
+    // SAFETY: all elements of the layout are the number.
+    let number = unsafe { Operand::new(number.as_ptr().cast(), DType::F32, &one) };
+    each_context(|context| {
+        let operands = [Operand::of(&x, &layout), number];
+        let want = one_by_one(&fused, &operands, context);
+        let mut out = vec![0f32; shape.numel()];
+        run(&fused, &operands, &[Output::of(&mut out, &shape)], context);
+        assert_eq!(bits(&out), want[0]);
+    });
+}
+
 #[test]
 fn several_results_replace_their_operands() {
     // a + b and a · b in the memory of a and b.

@@ -7,14 +7,14 @@
 use super::native::{Refused, is_simple_in_a_row};
 use super::ops::{self, Tile, held};
 use super::place::{Lies, Placing, Slots};
-use super::rows::{self, Roots};
+use super::rows::{self, Roots, Rows};
 use super::units::{Unit, halve, units_of};
 use super::{Place, Plan, Room, Span, Step, TILE, is_constant, is_half};
 use crate::Level;
 use crate::stream::{LINE, Share};
 use meshwork_graph::DType;
-use meshwork_graph::ops::{Code, Fused};
-use smallvec::SmallVec;
+use meshwork_graph::ops::{Code, Fused, ReduceOp};
+use smallvec::{SmallVec, smallvec};
 
 /// Bytes of rows that are kept from one pass to the next, at most: they stay in the second cache, beside the operands.
 const MOST_KEPT: usize = 256 << 10;
@@ -33,20 +33,33 @@ pub(super) struct Wide {
 struct Pass {
     /// What is computed of rows before.
     before: Vec<Step>,
-    /// What is computed of each tile.
-    tiles: Vec<Step>,
+    tiles: Tiles,
     /// Instructions that combine the elements of the row.
     combining: SmallVec<[usize; 4]>,
-    /// Where the registers are meanwhile.
-    places: Vec<Place>,
     /// Whether results are stored.
     stores: bool,
 }
 
-/// What a pass over a row asks for of the next one. The first waits for memory itself, unless there is no other.
+/// What is computed of each tile in a pass.
+#[derive(Debug)]
+struct Tiles {
+    steps: Vec<Step>,
+    /// Where the registers are meanwhile.
+    places: Vec<Place>,
+    /// Whether elements are neither in slots, which have room for those of a tile, nor copied from there: a row can be one tile.
+    in_place: bool,
+}
+
+/// What a pass over a row asks for of the next one. The first waits for memory itself, and the last for memory to take
+/// results, unless there is no other.
 fn share_of(pass: usize, passes: usize) -> Option<Share> {
-    let index = if passes == 1 { 0 } else { pass.checked_sub(1)? };
-    Some(Share { index, count: passes.max(2) - 1 })
+    let (first, count) = match passes {
+        1 => (0, 1),
+        2 => (1, 1),
+        _ => (1, passes - 2),
+    };
+    let index = pass.checked_sub(first).filter(|index| *index < count)?;
+    Some(Share { index, count })
 }
 
 /// Whether an instruction makes a value of a row from its elements.
@@ -196,7 +209,7 @@ impl Placing<'_> {
         };
         let mut units = in_units(self.region.level);
         let natives = self.placement.natives.len();
-        let (tiles, places) = loop {
+        let tiles = loop {
             match self.tiles_of(&units, (is_last, &keeps), own, slots) {
                 Ok(made) => break made,
                 Err((number, Refused::Registers)) => halve(&mut units, number),
@@ -205,7 +218,7 @@ impl Placing<'_> {
             self.placement.natives.truncate(natives);
         };
         let combining = due.into_iter().filter(|&index| ends(index)).collect();
-        Pass { before: self.of_rows(pass, stages), tiles, combining, places, stores: results.count() > 0 }
+        Pass { before: self.of_rows(pass, stages), tiles, combining, stores: results.count() > 0 }
     }
 
     /// The steps that compute a tile in a pass, the last or not, that keeps rows of some registers, and where the registers are
@@ -216,7 +229,7 @@ impl Placing<'_> {
         (is_last, keeps): (bool, &[bool]),
         own: usize,
         count: &mut usize,
-    ) -> Result<(Vec<Step>, Vec<Place>), (usize, Refused)> {
+    ) -> Result<Tiles, (usize, Refused)> {
         let op = self.region.op;
         let inputs = op.inputs.len();
         let reads: Vec<Vec<u16>> = units.iter().map(|unit| unit.reads(op)).collect();
@@ -235,7 +248,7 @@ impl Placing<'_> {
         let is_placed: Vec<bool> = (0..places.len()).map(is_placed).collect();
         let mut loaded = is_placed.clone();
         let mut slots = Slots { count: own, free: Vec::new() };
-        let mut tiles = Vec::new();
+        let (mut tiles, mut in_place) = (Vec::new(), true);
         for (number, unit) in units.iter().enumerate() {
             for register in reads[number].iter().map(|&register| usize::from(register)) {
                 if !loaded[register] {
@@ -262,6 +275,14 @@ impl Placing<'_> {
                 sink.into_iter().for_each(|k| self.placement.stored[k] = direct.is_none());
                 results.push(register as u16);
             }
+            // Constants, too.
+            let is_in_slot =
+                |&register: &u16| !op.of_rows(register) && matches!(places[usize::from(register)], Place::Slot(_));
+            let is_simple = match unit {
+                Unit::Run(_) => true,
+                &Unit::One(index) => matches!(op.code[index].op, Code::Reduce(..)),
+            };
+            in_place &= is_simple && !reads[number].iter().chain(&results).any(is_in_slot);
             match unit {
                 &Unit::One(index) => tiles.push(Step::Compute { index, to: places[inputs + index] }),
                 Unit::Run(run) => {
@@ -283,7 +304,24 @@ impl Placing<'_> {
             }
         }
         *count = slots.count.max(*count);
-        Ok((tiles, places))
+        let is_copied = |(&register, &stored): (&u16, &bool)| stored && !op.of_rows(register);
+        in_place &= !(is_last && op.outputs.iter().zip(&self.placement.stored).any(is_copied));
+        Ok(Tiles { steps: tiles, places, in_place })
+    }
+}
+
+/// Where an operand's elements of a row are.
+#[derive(Clone, Copy)]
+struct Along {
+    /// Those of the first tile.
+    first: *mut u8,
+    /// Bytes from one column to the next; none for what is in the same place for every tile.
+    column: usize,
+}
+
+impl Along {
+    fn at(self, column: usize) -> *mut u8 {
+        self.first.wrapping_add(column * self.column)
     }
 }
 
@@ -326,29 +364,42 @@ impl Plan<'_> {
                 unsafe { rows::nothing(held(instr.dtype), &rows) };
             }
         }
-        for column in (0..whole.width).step_by(TILE) {
-            let span = Span { column, columns: TILE.min(whole.width - column), ..whole };
+        let operands = self.operands(pass, room, whole);
+        let tile = if pass.tiles.in_place && asks.is_none() { whole.width } else { TILE };
+        for column in (0..whole.width).step_by(tile) {
+            let mut operands = &operands[..];
+            let span = Span { column, columns: tile.min(whole.width - column), ..whole };
             if only_picks && !pass.combining.iter().any(|&index| self.picks_from(room, span, index)) {
                 continue;
             }
-            for (number, step) in pass.tiles.iter().enumerate() {
+            for (number, step) in pass.tiles.steps.iter().enumerate() {
                 match *step {
                     Step::Load { input, slot } => self.load_tile(input, slot, room, span),
                     Step::Compute { index, to } => match pass.combining.iter().position(|&other| other == index) {
-                        Some(number) => self.combine(&pass.places, room, span, index, &mut roots[number]),
-                        None => self.compute(&pass.places, room, span, index, to),
+                        Some(number) => match self.op.code[index].op {
+                            Code::Reduce(op, block) => {
+                                let (own, others) = operands.split_first().expect("an operand for each reduction");
+                                self.reduce((op, block), own.at(column), span, index, &mut roots[number]);
+                                operands = others;
+                            }
+                            _ => self.pick(&pass.tiles.places, room, span, index),
+                        },
+                        None => self.compute(&pass.tiles.places, room, span, index, to),
                     },
-                    Step::Run { native, ref operands, of_rows, ref steps } => {
-                        self.native(native, operands, (of_rows, steps), room, span);
+                    Step::Run { native, operands: ref places, of_rows, ref steps } => {
+                        let (own, others) = operands.split_at(places.len());
+                        let own: SmallVec<[*mut u8; 8]> = own.iter().map(|along| along.at(column)).collect();
+                        self.native_at(native, &own, (of_rows, steps), span);
+                        operands = others;
                     }
                 }
                 if let Some(share) = asks {
-                    self.ask_for(Span { start: whole.start + 1, ..span }, share.part(number, pass.tiles.len()));
+                    self.ask_for(Span { start: whole.start + 1, ..span }, share.part(number, pass.tiles.steps.len()));
                 }
             }
             if pass.stores {
                 for k in (0..self.sinks.len()).filter(|&k| !self.sinks[k].of_rows && self.placement.stored[k]) {
-                    self.store(&pass.places, k, room, span);
+                    self.store(&pass.tiles.places, k, room, span);
                 }
             }
         }
@@ -367,21 +418,47 @@ impl Plan<'_> {
         }
     }
 
+    /// Where the operands of a pass's machine code and reductions are, step by step.
+    fn operands(&self, pass: &Pass, room: Room, row: Span) -> SmallVec<[Along; 16]> {
+        let size = |of_rows: bool, dtype: DType| if of_rows { 0 } else { dtype.size() };
+        let along = |place: Place| Along {
+            first: self.address(room, place, row),
+            column: match place {
+                Place::Slot(_) => 0,
+                Place::Kept { size, .. } => size,
+                Place::Input(i) => size(self.sources[i].of_rows, self.sources[i].dtype),
+                Place::Output(k) => size(self.sinks[k].of_rows, self.sinks[k].dtype),
+            },
+        };
+        let places = |step: &'_ Step| -> SmallVec<[Place; 8]> {
+            match *step {
+                Step::Run { ref operands, .. } => SmallVec::from_slice(operands),
+                Step::Compute { index, .. } if matches!(self.op.code[index].op, Code::Reduce(..)) => {
+                    smallvec![pass.tiles.places[usize::from(self.op.code[index].args[0])]]
+                }
+                _ => SmallVec::new(),
+            }
+        };
+        pass.tiles.steps.iter().flat_map(places).map(along).collect()
+    }
+
     /// Combines the elements of a tile with those before.
-    fn combine(&self, places: &[Place], room: Room, span: Span, index: usize, roots: &mut Roots) {
+    fn reduce(&self, (op, block): (ReduceOp, usize), elements: *mut u8, span: Span, index: usize, roots: &mut Roots) {
+        let args = [elements.cast_const(); 3];
+        let out = std::ptr::null_mut();
+        let rows = Rows { args, out, rows: 1, columns: span.columns, level: self.level, refused: &self.refused };
+        // SAFETY: the elements were computed or loaded as their dtype is held.
+        unsafe { rows::reduce_tile(op, block, held(self.op.code[index].dtype), &rows, roots) };
+    }
+
+    /// Takes the element of a tile that an index names, if it has it.
+    fn pick(&self, places: &[Place], room: Room, span: Span, index: usize) {
         let instr = &self.op.code[index];
+        let Code::Gather(dim, part_of) = instr.op else { unreachable!("{} picks nothing", instr.op.name()) };
         let rows = self.rows_of(places, room, span, index, self.placement.places[self.sources.len() + index]);
         let dtype: DType = self.op.dtype_of(instr.args[1]);
         // SAFETY: the arguments were computed or loaded as their dtypes are held.
-        unsafe {
-            match instr.op {
-                Code::Reduce(op, block) => rows::reduce_tile(op, block, held(instr.dtype), &rows, roots),
-                Code::Gather(dim, part_of) => {
-                    rows::pick((dim, self.part_of(part_of, span)), held(instr.dtype), dtype, &rows);
-                }
-                _ => unreachable!("{} combines nothing", instr.op.name()),
-            }
-        }
+        unsafe { rows::pick((dim, self.part_of(part_of, span)), held(instr.dtype), dtype, &rows) };
     }
 
     /// Whether a tile has the element that an instruction takes from the row.

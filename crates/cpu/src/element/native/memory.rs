@@ -3,7 +3,6 @@
 use super::{Rows, Run, Stored};
 use memmap2::{Mmap, MmapMut};
 use smallvec::SmallVec;
-use std::iter;
 
 /// Machine code of a run.
 #[derive(Debug)]
@@ -81,8 +80,9 @@ impl Native {
     }
 
     unsafe fn call(&self, addresses: &[*mut u8], rows: Rows, whole: usize, rest: u32) {
-        let addresses = addresses.iter().map(|address| address.expose_provenance());
-        let mut table: SmallVec<[usize; 32]> = iter::once(rows.count).chain(addresses).collect();
+        let mut table: SmallVec<[usize; 32]> = SmallVec::new();
+        table.push(rows.count);
+        table.extend(addresses.iter().map(|address| address.expose_provenance()));
         // Nobody reads those of a single row.
         table.extend(rows.steps.iter().map(|&step| step as usize));
         // SAFETY: the memory holds the code of such a function, written by `assemble`; the caller promises the rest.
