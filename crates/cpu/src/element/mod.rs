@@ -340,25 +340,23 @@ impl<'a> Plan<'a> {
 
     /// Some parts of the bands, each a tile of all their rows.
     fn bands(&self, room: Room, parts: Range<usize>, bands: Bands) {
-        let rows = self.rows / bands.columns;
-        let place = |part: usize| (part / bands.tiles() * bands.rows, part % bands.tiles() * TILE);
+        let all = self.rows / bands.columns;
+        let first_of = |part: usize| (part / bands.tiles() * bands.rows, part % bands.tiles() * TILE);
         for part in parts.clone() {
-            let (first, column) = place(part);
-            let next = Some(place(part + 1)).filter(|_| part + 1 < parts.end);
-            let rows = first..rows.min(first + bands.rows);
-            for row in rows.clone() {
-                let (start, count) = (row * bands.columns + column, TILE.min(bands.columns - column));
-                let span = Span { start, rows: count, column: 0, columns: 1, width: 1 };
-                if rows.len() > 1 {
-                    if row + 1 < rows.end {
-                        self.ask_for(Span { start: start + bands.columns, ..span }, Share { index: 0, count: 1 });
-                    }
-                    if let Some((first, column)) = next {
-                        let share = Share { index: row - rows.start, count: rows.len() };
-                        self.ask_for_blocks(first * bands.columns + column, share);
-                    }
+            let (first, column) = first_of(part);
+            let (rows, count) = (bands.rows.min(all - first), TILE.min(bands.columns - column));
+            let start = |(row, column): (usize, usize)| row * bands.columns + column;
+            let span = |row: usize| Span { start: start((row, column)), rows: count, column: 0, columns: 1, width: 1 };
+            let next = (rows > 1 && part + 1 < parts.end).then(|| start(first_of(part + 1)));
+            for index in 0..rows {
+                let row = first + index;
+                if index + 1 < rows {
+                    self.ask_for(span(row + 1), Share { index: 0, count: 1 });
                 }
-                self.tile(room, span, None);
+                if let Some(next) = next {
+                    self.ask_for_blocks(next, Share { index, count: rows });
+                }
+                self.tile(room, span(row), None);
             }
         }
     }

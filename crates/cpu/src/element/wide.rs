@@ -275,7 +275,7 @@ impl Placing<'_> {
                 sink.into_iter().for_each(|k| self.placement.stored[k] = direct.is_none());
                 results.push(register as u16);
             }
-            // Constants, too.
+            // A constant operand lies there as well, a tile of it.
             let is_in_slot =
                 |&register: &u16| !op.of_rows(register) && matches!(places[usize::from(register)], Place::Slot(_));
             let is_simple = match unit {
