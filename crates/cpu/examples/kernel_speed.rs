@@ -1,18 +1,19 @@
 //! Speed of matrix products, attention, convolutions and pools, in GFLOP/s and against the processor's peak as a chain of multiply-adds finds it.
 //!
-//! `cargo run --release -p meshwork-cpu --example kernel_speed [threads] [dot|cold|price|attention|conv|pool] [filter]`
+//! `cargo run --release -p meshwork-cpu --example kernel_speed [threads] [dot|cold|price|update|attention|conv|pool] [filter]`
 //!
 //! `cold` are products whose operands and results come from memory, as in a training step; large pages, which a training
-//! has, are what `GLIBC_TUNABLES=glibc.malloc.hugetlb=1` asks for.
+//! has, are what `GLIBC_TUNABLES=glibc.malloc.hugetlb=1` asks for. `update` is the gradient of a weight and a step of gradient
+//! descent, as two kernels and as one.
 //!
 //! The filter is a part of a product's or convolution's name, as in `1024×1024×` or `LeNet 2 forward`.
 
 use half::bf16;
-use meshwork_cpu::{Context, Level, Operand, Output, Par, Stored, attention, conv, dot, pool};
+use meshwork_cpu::{Context, Level, Operand, Output, Par, Stored, attention, conv, dot, element, epilogue, pool};
 use meshwork_graph::canonical::Blocking;
 use meshwork_graph::ops::{
-    Attention, AttentionMask, AttentionResult, AvgPool, AvgPoolInput, Conv, ConvGeometry, ConvInput, ConvWeight, Dot,
-    MaxPool, MaxPoolInput, Spatial, Window, Windows,
+    Attention, AttentionMask, AttentionResult, AvgPool, AvgPoolInput, BinaryOp, Conv, ConvGeometry, ConvInput,
+    ConvWeight, Dot, Element, Epilogue, Fused, Instr, MaxPool, MaxPoolInput, Source, Space, Spatial, Window, Windows,
 };
 use meshwork_graph::{DType, Dims, Layout, Op, Operation, Shape, Type};
 use std::time::Instant;
@@ -251,6 +252,60 @@ fn price(filter: &str, context: Context) {
     });
 }
 
+/// `w + rate · lhsᵀ rhs` in place: the product alone, the product and the update, and both as one kernel.
+fn updates(filter: &str, context: Context) {
+    for (m, n, k, _) in GRADIENTS {
+        let name = format!("{m}×{n}×{k}");
+        if !name.contains(filter) {
+            continue;
+        }
+        let ty = Type { dtype: DType::F32, shape: Shape::new(&[m, n]) };
+        let fused = Fused {
+            space: Space::elements(ty.shape.clone()),
+            inputs: vec![Source { dtype: DType::F32, of_rows: false }; 3],
+            code: vec![
+                Instr { op: Element::Binary(BinaryOp::Mul).into(), args: [0, 1, 0], of_rows: false, dtype: DType::F32 },
+                Instr { op: Element::Binary(BinaryOp::Add).into(), args: [3, 2, 0], of_rows: false, dtype: DType::F32 },
+            ],
+            outputs: [4].into_iter().collect(),
+        };
+        let dims = |dims: &[usize]| Dims::from_slice(dims);
+        let dot = Dot {
+            lhs_batch: dims(&[]),
+            rhs_batch: dims(&[]),
+            lhs_contract: dims(&[0]),
+            rhs_contract: dims(&[0]),
+            blocking: Blocking::Samples,
+        };
+        let op = Epilogue { dot: Box::new(dot), product: ty.clone(), fused: Box::new(fused), at: 0 };
+        let [lhs, rhs, dense] = [[k, m], [k, n], [m, n]].map(|shape| Layout::contiguous(&Shape::new(&shape)));
+        let rate = Layout::contiguous(&Shape::new(&[1, 1])).expand(&ty.shape);
+        let layouts = [&lhs, &rhs, &rate, &dense];
+        let (a, b, r) = (Numbers::new(k * m), Numbers::new(k * n), [1e-3f32]);
+        let (mut w, mut product) = (Numbers::new(m * n), Numbers::new(m * n));
+        // SAFETY: the layouts lie inside the vectors; the weight is read and written element by element.
+        let [x, y, scale, weight] = [(a.all(), &lhs), (b.all(), &rhs), (&r, &rate), (w.all(), &dense)]
+            .map(|(data, layout)| unsafe { Operand::new(data.as_ptr().cast(), DType::F32, layout) });
+        let place = w.all_mut().as_mut_ptr().cast();
+        // SAFETY: as above.
+        let new = || unsafe { Output::new(place, DType::F32, &ty.shape) };
+        let threads = context.par.threads();
+        let bytes = dot::scratch(&op.dot, DType::F32, &layouts[..2], threads);
+        let alone = timed(bytes, |scratch| {
+            dot::run(&op.dot, &[x, y], Output::of(product.all_mut(), &ty.shape), scratch, context);
+        });
+        let both = timed(bytes, |scratch| {
+            dot::run(&op.dot, &[x, y], Output::of(product.all_mut(), &ty.shape), scratch, context);
+            element::run(&op.fused, &[Operand::of(product.all(), &dense), scale, weight], &[new()], context);
+        });
+        let one = timed(epilogue::scratch(&op, &layouts, threads), |scratch| {
+            epilogue::run(&op, &[x, y, scale, weight], &[new()], scratch, context);
+        });
+        let [alone, both, one] = [alone, both, one].map(|time| time * 1e6);
+        println!("{name:22}product {alone:.1} µs   product, update {both:.1} µs   as one {one:.1} µs");
+    }
+}
+
 /// Convolutions: name, x, w, stride, padding.
 type Layer = (&'static str, [usize; 4], [usize; 4], usize, usize);
 
@@ -450,6 +505,9 @@ fn main() {
     }
     if which.as_deref() == Some("price") {
         price(&filter, context);
+    }
+    if wanted("update") {
+        updates(&filter, context);
     }
     if wanted("attention") {
         attentions::<f32>(&filter, context, peak);

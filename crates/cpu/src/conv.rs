@@ -190,10 +190,11 @@ impl Unfolded {
             place: &self.place,
             lefts: &self.lefts,
             outs: &self.outs,
+            finish: None,
         };
         // SAFETY: the operands are dense and hold their elements, the output its own; a context's level is one
         // that the processor can run, and the arena checks its size.
-        unsafe { multiply_staged(&batch, &images, Arena::new(scratch), context) };
+        unsafe { _ = multiply_staged(&batch, &images, Arena::new(scratch), context) };
     }
 }
 

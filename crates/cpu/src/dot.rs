@@ -5,11 +5,13 @@
 //! combined by the tree of adjacent pairs. f16 and bf16 are widened to f32 and rounded once, at the end.
 //! Integers wrap around, so their order does not matter.
 
-use crate::Context;
-use crate::gemm::drive::{Batch, multiply, scratch_bytes};
+use crate::element::epilogue::{Rectangle, Tail};
+use crate::gemm::block::{Finish, Part};
+use crate::gemm::drive::{self, Batch, multiply, scratch_bytes};
 use crate::gemm::scratch::Arena;
 use crate::gemm::{Element, Offsets, Place, Side, Size};
 use crate::operand::{Operand, Output, Shared, Stored};
+use crate::{Context, Level};
 use half::{bf16, f16};
 use meshwork_graph::ops::Dot;
 use meshwork_graph::{DType, Layout};
@@ -66,10 +68,10 @@ pub fn scratch(op: &Dot, dtype: DType, inputs: &[&Layout], threads: usize) -> us
 pub fn run(op: &Dot, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
     let m = Matrices::new(op, inputs[0].layout, inputs[1].layout);
     match output.dtype {
-        DType::F32 => float::<f32>(&m, inputs, output, scratch, context),
-        DType::F64 => float::<f64>(&m, inputs, output, scratch, context),
-        DType::F16 => float::<f16>(&m, inputs, output, scratch, context),
-        DType::BF16 => float::<bf16>(&m, inputs, output, scratch, context),
+        DType::F32 => _ = float::<f32>(&m, inputs, To::Memory(output), scratch, context),
+        DType::F64 => _ = float::<f64>(&m, inputs, To::Memory(output), scratch, context),
+        DType::F16 => _ = float::<f16>(&m, inputs, To::Memory(output), scratch, context),
+        DType::BF16 => _ = float::<bf16>(&m, inputs, To::Memory(output), scratch, context),
         DType::I64 => whole::<i64>(&m, inputs, output, context),
         DType::I32 => whole::<i32>(&m, inputs, output, context),
         DType::U8 => whole::<u8>(&m, inputs, output, context),
@@ -77,20 +79,77 @@ pub fn run(op: &Dot, inputs: &[Operand], output: Output, scratch: &mut [u8], con
     }
 }
 
-fn float<S: Element>(m: &Matrices, inputs: &[Operand], mut output: Output, scratch: &mut [u8], context: Context) {
+/// Columns of the result as a matrix.
+pub fn columns(op: &Dot, rhs: &Layout) -> usize {
+    op.rhs_free(&rhs.shape).iter().map(|&d| rhs.shape[d]).product()
+}
+
+/// Whether [`run_with`] computes the product on so many threads, wherever its operands lie.
+pub fn finishes(op: &Dot, dtype: DType, inputs: &[&Layout], threads: usize, level: Level) -> bool {
+    let m = Matrices::new(op, inputs[0], inputs[1]);
+    match dtype {
+        DType::F32 | DType::F16 | DType::BF16 => drive::finishes::<f32>(level, m.size, m.batch[0].len, threads),
+        DType::F64 => drive::finishes::<f64>(level, m.size, m.batch[0].len, threads),
+        _ => false,
+    }
+}
+
+/// As [`run`] with scratch memory as [`scratch()`] says, but the result goes into an epilogue, tile by tile. Says whether it
+/// did so: see [`finishes`].
+pub fn run_with(op: &Dot, inputs: &[Operand], dtype: DType, tail: &Tail, scratch: &mut [u8], context: Context) -> bool {
+    let m = Matrices::new(op, inputs[0].layout, inputs[1].layout);
+    match dtype {
+        DType::F32 => float::<f32>(&m, inputs, To::Tail(tail), scratch, context),
+        DType::F64 => float::<f64>(&m, inputs, To::Tail(tail), scratch, context),
+        DType::F16 => float::<f16>(&m, inputs, To::Tail(tail), scratch, context),
+        DType::BF16 => float::<bf16>(&m, inputs, To::Tail(tail), scratch, context),
+        _ => false,
+    }
+}
+
+/// Where a result goes.
+enum To<'a> {
+    Memory(Output<'a>),
+    Tail(&'a Tail),
+}
+
+/// An epilogue of products of so many rows.
+struct Tiles<'a> {
+    tail: &'a Tail,
+    rows: usize,
+}
+
+impl<O> Finish<O> for Tiles<'_> {
+    fn take(&self, part: Part, first: *mut O, steps: [usize; 2]) {
+        assert!(steps[1] == 1 || part.columns.len() == 1, "elements of a row lie side by side");
+        // All products are one below the other.
+        let start = [part.product * self.rows + part.rows.start, part.columns.start];
+        let sizes = [part.rows.len(), part.columns.len()];
+        // SAFETY: a part of the product, which is of the region's dtype; parts do not overlap, and who runs the product with
+        // the epilogue runs both at the same level and has its operands.
+        unsafe { self.tail.run(&Rectangle { start, sizes, first: first.cast(), step: steps[0] }) };
+    }
+}
+
+fn float<S: Element>(m: &Matrices, inputs: &[Operand], to: To, scratch: &mut [u8], context: Context) -> bool {
+    let (out, tiles) = match to {
+        To::Memory(mut output) => (output.first::<S>(), None),
+        To::Tail(tail) => (std::ptr::null_mut(), Some(Tiles { tail, rows: m.size.rows })),
+    };
     let batch = Batch {
         size: m.size,
         left: inputs[0].first::<S>(),
         left_side: &m.left,
         right_side: &m.right,
-        out: output.first::<S>(),
+        out,
         place: &m.place,
         lefts: &m.batch[0],
         outs: &m.batch[2],
+        finish: tiles.as_ref().map(|tiles| tiles as &dyn Finish<S>),
     };
-    // SAFETY: the operands hold their layouts' elements and the output its own; a context's level is one that the
-    // processor can run, and the arena checks its size.
-    unsafe { multiply(&batch, inputs[1].first::<S>(), &m.batch[1], Arena::new(scratch), context) };
+    // SAFETY: the operands hold their layouts' elements and the output its own, if there is one; a context's level is one
+    // that the processor can run, and the arena checks its size.
+    unsafe { multiply(&batch, inputs[1].first::<S>(), &m.batch[1], Arena::new(scratch), context) }
 }
 
 /// Arithmetic modulo 2^bits.

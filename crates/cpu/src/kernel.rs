@@ -1,8 +1,9 @@
 //! From an operation to its kernel.
 
 use crate::{Context, Operand, Output};
-use crate::{arg, attention, chain, concat, conv, copy, dot, element, index, leaf, pad, pool, random, reduce, scan};
-use meshwork_graph::ops::{Chain, CustomInput};
+use crate::{arg, attention, chain, concat, conv, copy, dot, element, epilogue};
+use crate::{index, leaf, pad, pool, random, reduce, scan};
+use meshwork_graph::ops::{Chain, CustomInput, Epilogue};
 use meshwork_graph::program::Target;
 use meshwork_graph::{Layout, Op, Type};
 use smallvec::SmallVec;
@@ -24,7 +25,7 @@ impl Target for CpuTarget {
                 let reads = |j: &usize| usize::from(link.args[*j]) == input;
                 (0..link.args.len()).filter(reads).all(|j| self.accepts(&link.op, j, layout))
             }),
-            Op::Fused(_) | Op::Dot(_) | Op::Reduce(_) | Op::Reshape(_) => true,
+            Op::Fused(_) | Op::Dot(_) | Op::Epilogue(_) | Op::Reduce(_) | Op::Reshape(_) => true,
             Op::Attention(_) if layout.shape.rank() > 1 => attention::is_readable(layout),
             _ => layout.is_contiguous(),
         }
@@ -46,6 +47,7 @@ impl Target for CpuTarget {
             Op::Random(op) => random::scratch(op, output.dtype, &layouts, threads),
             Op::Reduce(op) => reduce::scratch(op, output.dtype, &layouts, threads),
             Op::Chain(op) => chain::scratch(op, &layouts, threads),
+            Op::Epilogue(op) => epilogue::scratch(op, &layouts, threads),
             _ => 0,
         }
     }
@@ -53,9 +55,13 @@ impl Target for CpuTarget {
     fn chains(&self, chain: &Chain) -> bool {
         chain::pays(chain, self.threads)
     }
+
+    fn has_epilogues(&self, epilogue: &Epilogue, inputs: &[&Type]) -> bool {
+        epilogue::pays(epilogue, inputs, self.threads)
+    }
 }
 
-/// Runs the kernel of an operation; regions, attention and chains may have several outputs. A [`Op::Reshape`] copies its operand into
+/// Runs the kernel of an operation; regions, attention, chains and epilogues may have several outputs. A [`Op::Reshape`] copies its operand into
 /// dense order.
 ///
 /// # Panics
@@ -65,6 +71,7 @@ pub fn run(op: &Op, inputs: &[Operand], mut outputs: Outputs, scratch: &mut [u8]
         Op::Fused(op) => return element::run(op, inputs, &outputs, context),
         Op::Attention(op) => return attention::run(op, inputs, outputs, scratch, context),
         Op::Chain(op) => return chain::run(op, inputs, &outputs, scratch, context),
+        Op::Epilogue(op) => return epilogue::run(op, inputs, &outputs, scratch, context),
         _ => {}
     }
     assert_eq!(outputs.len(), 1, "results of {}", op.operation().name());
@@ -92,7 +99,7 @@ pub fn run(op: &Op, inputs: &[Operand], mut outputs: Outputs, scratch: &mut [u8]
         Op::IndexSelect(op) => index::index_select(op, inputs, output, context),
         Op::IndexAdd(op) => index::index_add(op, inputs, output, scratch, context),
         Op::Custom(op) => custom(op, inputs, output, context),
-        Op::Fused(_) | Op::Attention(_) | Op::Chain(_) => unreachable!("done above"),
+        Op::Fused(_) | Op::Attention(_) | Op::Chain(_) | Op::Epilogue(_) => unreachable!("done above"),
         Op::Input(_)
         | Op::Element(_)
         | Op::Part(_)

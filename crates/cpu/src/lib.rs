@@ -10,6 +10,7 @@ pub mod conv;
 pub mod copy;
 pub mod dot;
 pub mod element;
+pub mod epilogue;
 pub mod gemm;
 pub mod index;
 pub mod kernel;

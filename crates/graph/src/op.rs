@@ -91,6 +91,8 @@ operations! {
     Part(Part),
     /// Kernels that run range of samples by range.
     Chain(Chain),
+    /// A product, and what follows on its elements.
+    Epilogue(Epilogue),
     /// Sum, product, maximum or minimum over dimensions.
     Reduce(Reduce),
     /// Position of the maximum or minimum.
@@ -157,6 +159,7 @@ impl Op {
             Op::Fused(op) => op.results(inputs),
             Op::Attention(op) => op.types(inputs),
             Op::Chain(op) => op.infer(inputs).map(|_| op.results()),
+            Op::Epilogue(op) => op.results(inputs),
             op => Ok(smallvec![op.operation().infer(inputs)?]),
         }
     }
@@ -166,6 +169,7 @@ impl Op {
         let mut needed = match self {
             Op::Fused(op) => op.dependencies(result),
             Op::Chain(op) => op.dependencies(result),
+            Op::Epilogue(op) => op.dependencies(result),
             _ => vec![true; operands],
         };
         needed.truncate(operands);
@@ -247,7 +251,7 @@ impl Op {
             Op::Gather(_) | Op::IndexSelect(_) => {}
             Op::ScatterAdd(op) => op.keep_part(region.range(op.dim), whole[op.dim]),
             Op::IndexAdd(op) => op.keep_part(region.range(op.dim)),
-            Op::Chain(_) => unreachable!("graphs are split before kernels are chained"),
+            Op::Chain(_) | Op::Epilogue(_) => unreachable!("graphs are split before kernels are joined"),
         }
         part
     }

@@ -20,6 +20,9 @@ impl Op {
             Op::Fused(fused) => return format!("[{fused}]"),
             Op::Attention(op) => return format!("[{op}]"),
             Op::Chain(chain) => return format!("[{chain}]"),
+            Op::Epilogue(op) => {
+                return format!("{}[{} -> {}]", Op::Dot((*op.dot).clone()).attributes(), op.fused, op.at);
+            }
             Op::Part(part) => return format!("[{}]", part.index),
             Op::Reduce(op) => return format!("[dims={:?}{}]", op.dims, chosen(op.blocking)),
             Op::Iota(op) => return format!("[dim: {}{}]", op.dim, part(&op.shape, &op.region)),
@@ -167,6 +170,7 @@ fn kernel_name(op: &Op) -> String {
         Op::Reshape(_) => "copy".to_string(),
         Op::Fused(fused) => format!("fused({})", fused.code.len()),
         Op::Chain(chain) => chain.names(kernel_name),
+        Op::Epilogue(epilogue) => epilogue.names(kernel_name),
         op => op.operation().name().to_string(),
     }
 }

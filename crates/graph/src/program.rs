@@ -1,7 +1,7 @@
 //! A compiled graph: kernels in order, with every buffer placed.
 
 use crate::op::Op;
-use crate::ops::Chain;
+use crate::ops::{Chain, Epilogue};
 use crate::shape::{Layout, Type};
 use smallvec::SmallVec;
 
@@ -16,6 +16,11 @@ pub trait Target {
     /// Whether these kernels are faster as a chain than one after the other, and without the last of them slower or no
     /// chain.
     fn chains(&self, _chain: &Chain) -> bool {
+        false
+    }
+
+    /// Whether the kernel of a product, of operands of these types, runs what follows on tiles of its result.
+    fn has_epilogues(&self, _epilogue: &Epilogue, _inputs: &[&Type]) -> bool {
         false
     }
 }

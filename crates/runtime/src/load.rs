@@ -44,6 +44,7 @@ pub struct DeviceLoad {
 pub(crate) fn kernel_name(op: &Op) -> String {
     match op {
         Op::Chain(chain) => chain.names(kernel_name),
+        Op::Epilogue(epilogue) => epilogue.names(kernel_name),
         op => op.operation().name().to_string(),
     }
 }

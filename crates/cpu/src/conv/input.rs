@@ -202,6 +202,7 @@ fn gradient<S: Element>(
             packed: None,
             out: columns.wrapping_sub(channels.start * taps * across + samples.start * positions),
             place: &place,
+            finish: None,
         };
         let gradient = { dy }.0.wrapping_add(group * window.outputs * positions).cast_const();
         let rows = channels.start * taps..channels.end * taps;

@@ -2,6 +2,7 @@
 //! the first cache, then on the next ones. Rows with more elements take several passes (`wide.rs`).
 
 mod ahead;
+pub mod epilogue;
 mod native;
 mod ops;
 mod place;
@@ -394,7 +395,7 @@ impl<'a> Plan<'a> {
                     let instr = &self.op.code[register - self.sources.len()];
                     let Code::Const(value) = instr.op else { unreachable!("only constants are fixed") };
                     // SAFETY: a slot has room for a tile of any dtype.
-                    unsafe { fill(value, instr.dtype, to) };
+                    unsafe { fill(value, instr.dtype, to, TILE) };
                 }
             }
         }
@@ -613,14 +614,14 @@ unsafe fn slice<'a, T>(at: *mut u8, count: usize) -> &'a mut [T] {
     unsafe { std::slice::from_raw_parts_mut(at.cast(), count) }
 }
 
-/// Fills a register with a constant, rounded to its dtype.
-unsafe fn fill(value: Scalar, dtype: DType, to: *mut u8) {
-    // SAFETY: the caller passes a slot.
+/// Fills a register of so many elements with a constant, rounded to its dtype.
+unsafe fn fill(value: Scalar, dtype: DType, to: *mut u8, count: usize) {
+    // SAFETY: the caller passes a slot with as many.
     unsafe {
         match dtype {
-            DType::F16 => slice(to, TILE).fill(narrow::f16_to_f32(f16::from_scalar(value))),
-            DType::BF16 => slice(to, TILE).fill(narrow::bf16_to_f32(bf16::from_scalar(value))),
-            _ => by_dtype!(dtype, T => slice(to, TILE).fill(T::from_scalar(value))),
+            DType::F16 => slice(to, count).fill(narrow::f16_to_f32(f16::from_scalar(value))),
+            DType::BF16 => slice(to, count).fill(narrow::bf16_to_f32(bf16::from_scalar(value))),
+            _ => by_dtype!(dtype, T => slice(to, count).fill(T::from_scalar(value))),
         }
     }
 }

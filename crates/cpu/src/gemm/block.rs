@@ -133,10 +133,37 @@ impl Bounds {
         next(room::<T>(rows * columns * self.chunks.matrices(self.terms)));
         next(room::<T>(tile * COUNTER));
         next(room::<T>(tile));
+        next(room::<T>(finished_rows(self.height) * kernels.columns()));
         for lines in [self.rows, self.rows, self.columns, self.columns, self.depth(), self.depth()] {
             next(room::<isize>(lines));
         }
     }
+}
+
+/// A part of a product's result.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The number of the product.
+    pub product: usize,
+    /// Its rows.
+    pub rows: Range<usize>,
+    /// Its columns.
+    pub columns: Range<usize>,
+}
+
+/// Takes parts of results as they are finished, which are then not stored.
+pub trait Finish<O>: Sync {
+    /// The part is finished: its elements are `steps` apart from row to row and from column to column, one of which is 1, in
+    /// room that is used again afterwards.
+    fn take(&self, part: Part, first: *mut O, steps: [usize; 2]);
+}
+
+/// Rows of tiles that are finished together, about.
+const TOGETHER: usize = 64;
+
+/// Rows of tiles of this height that are finished together.
+fn finished_rows(height: usize) -> usize {
+    (TOGETHER / height).max(1) * height
 }
 
 /// A product whose operands are known.
@@ -153,6 +180,8 @@ pub struct Product<'a, L: Element, O: Element<Real = L::Real>> {
     pub out: *mut O,
     /// Where its elements go.
     pub place: &'a Place,
+    /// What takes parts of the result as they are finished, and the number of the product.
+    pub finish: Option<(&'a dyn Finish<O>, usize)>,
 }
 
 /// A slice over room in scratch memory.
@@ -198,7 +227,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
 ) {
     let kernels = L::Real::kernels(level);
     let (height, width) = (bounds.height, kernels.columns());
-    let (row_count, column_count) = (rows.len(), columns.len());
+    let (first_row, row_count, column_count) = (rows.start, rows.len(), columns.len());
     let (padded_rows, padded_columns) = (row_count.next_multiple_of(height), column_count.next_multiple_of(width));
     let depth = bounds.depth();
     let left_room: *mut L::Real = arena.take(bounds.left::<L::Real>(row_count));
@@ -207,6 +236,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
     let matrices: *mut L::Real = arena.take(padded_rows * padded_columns * chunks.matrices(terms.len()));
     let counter: *mut L::Real = arena.take(height * width * COUNTER);
     let spare: *mut L::Real = arena.take(height * width);
+    let span = finished_rows(height);
+    let finished: *mut O = arena.take::<L::Real>(span * width).cast();
     // SAFETY: rooms of this call.
     let (left_lines, right_lines, out_rows, out_columns, left_terms, right_terms) = unsafe {
         (
@@ -223,9 +254,23 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         Left::Panels(_) => None,
     };
     let right_line = product.right_side.lines.fill(columns.start, right_lines);
-    let out_row = product.place.rows.fill(rows.start, out_rows);
-    let out_column = product.place.columns.fill(columns.start, out_columns);
-    let store = Store { out: product.out, rows: out_rows, columns: out_columns, row: out_row, column: out_column };
+    let in_rows = product.place.columns.stride() == Some(1) && product.place.columns.len > 1;
+    let (out, finished_steps) = match product.finish {
+        None => (product.out, None),
+        Some(_) => (finished, Some(if in_rows { [width, 1] } else { [1, span] })),
+    };
+    let [out_row, out_column] = match finished_steps {
+        None => [product.place.rows.fill(rows.start, out_rows), product.place.columns.fill(columns.start, out_columns)],
+        // Tiles go to room for `span` rows and `width` columns, again and again.
+        Some(steps) => {
+            let spread = |offsets: &mut [isize], period: usize, step: usize| {
+                offsets.iter_mut().enumerate().for_each(|(i, offset)| *offset = (i % period * step) as isize);
+                Some(step as isize)
+            };
+            [spread(out_rows, span, steps[0]), spread(out_columns, width, steps[1])]
+        }
+    };
+    let store = Store { out, rows: out_rows, columns: out_columns, row: out_row, column: out_column };
 
     let matrix = padded_rows * padded_columns;
     let far = matrix >= FAR;
@@ -384,6 +429,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     _ => None,
                 };
                 let mut row = block.start;
+                // Rows from here on are finished together.
+                let mut group = block.start;
                 while row < block.end {
                     let high = height.min(block.end - row);
                     if !begins {
@@ -401,7 +448,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         Some(slot) => call.out = tile(slot, row),
                         // SAFETY: the tile's first element.
                         None if direct => unsafe {
-                            call.out = product.out.offset(out_rows[row] + out_columns[column]).cast();
+                            call.out = out.offset(out_rows[row] + out_columns[column]).cast();
                             call.out_row = out_row.unwrap_or(0);
                         },
                         None => {}
@@ -415,6 +462,9 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         let has_time = lines + share + next_share <= time;
                         most = most.min(if has_time { RUNS / (columns + OTHERS) } else { time / lines });
                     }
+                    if finished_steps.is_some() && target.is_none() {
+                        most = most.min((span - row % span) / height);
+                    }
                     call.tiles = most.clamp(1, (block.end - row) / high);
                     let together = call.tiles * high;
                     ahead.clear();
@@ -425,8 +475,10 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                             for tile in &merge[..call.merges] {
                                 ahead.rows(tile.wrapping_add(first * across), high, across, across as isize);
                             }
-                            let out = call.out.wrapping_offset(first as isize * call.out_row);
-                            ahead.rows(out, high, across, call.out_row);
+                            if finished_steps.is_none() || target.is_some() {
+                                let out = call.out.wrapping_offset(first as isize * call.out_row);
+                                ahead.rows(out, high, across, call.out_row);
+                            }
                         }
                         ahead.some(&mut source, share);
                         if let Some((first, wide, step)) = next {
@@ -445,6 +497,18 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     }
                     call.a = call.a.wrapping_offset(call.tiles as isize * panels.panel);
                     row += together;
+                    if let (None, Some((finish, product)), Some(steps)) = (target, product.finish, finished_steps)
+                        && (row.is_multiple_of(span) || row == block.end)
+                    {
+                        let part = Part {
+                            product,
+                            rows: first_row + group..first_row + row,
+                            columns: columns.start + column..columns.start + column + wide,
+                        };
+                        // SAFETY: the place of the first row in the room.
+                        finish.take(part, unsafe { finished.offset(out_rows[group]) }, steps);
+                        group = row;
+                    }
                 }
             }
         }

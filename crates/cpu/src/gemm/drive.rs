@@ -1,6 +1,6 @@
 //! Cutting a product into tasks for a group of threads.
 
-use super::block::{Bounds, Chunks, Product, compute};
+use super::block::{Bounds, Chunks, Finish, Part, Product, compute};
 use super::kernel::Kernels;
 use super::left::Left;
 use super::merge::Row;
@@ -24,6 +24,10 @@ const WIDEST: usize = 2048;
 /// Rows and columns of a task, at least, where there shall be more tasks than threads: smaller ones pack operands too
 /// often.
 const LARGE: usize = 512;
+/// Rows or columns of a task that is cut further.
+const LEAST: usize = 96;
+/// Elements of the result for each number that may be packed again so that threads have whole rows.
+const AGAIN: usize = 2;
 /// Numbers of a right operand that all tasks may share, packed: fewer are packed in less time than threads need to come
 /// together once more, more do not stay in the third-level cache.
 const SHARED: RangeInclusive<usize> = 1 << 14..=1 << 20;
@@ -113,10 +117,31 @@ pub struct Batch<'a, S, O> {
     pub lefts: &'a Offsets,
     /// Offsets of the products' results.
     pub outs: &'a Offsets,
+    /// Takes parts of results as they are finished; nothing is stored then.
+    pub finish: Option<&'a dyn Finish<O>>,
+}
+
+/// Takes parts of the transposed results.
+struct Turned<'a, O>(&'a dyn Finish<O>);
+
+impl<O> Finish<O> for Turned<'_, O> {
+    fn take(&self, part: Part, first: *mut O, [row, column]: [usize; 2]) {
+        self.0.take(Part { rows: part.columns, columns: part.rows, ..part }, first, [column, row]);
+    }
 }
 
 // SAFETY: operands are only read, results written to by one task each.
 unsafe impl<S: Sync, O: Send> Sync for Batch<'_, S, O> {}
+
+/// Whether results of this size come in finished parts, wherever the operands lie: not where sums of runs of terms are added in
+/// the end, nor where products are computed in strips.
+pub fn finishes<T: Real>(level: Level, size: Size, products: usize, threads: usize) -> bool {
+    let kernels = T::kernels(level);
+    size.terms > 0
+        && [size, turn(&size)]
+            .iter()
+            .all(|&size| !strip::fits(&size) && Plan::new(&kernels, size, products, threads, true).parts[2] == 1)
+}
 
 /// How products are cut.
 #[derive(Clone, Copy, Debug)]
@@ -140,13 +165,20 @@ impl Plan {
         let width = kernels.columns();
         let tiles = [size.rows.div_ceil(height), size.columns.div_ceil(width)];
         let blocks = size.terms.div_ceil(size.block);
-        let widest = if size.rows >= ROWS { WIDEST } else { COLUMNS };
+        // The update of a weight and other kernels cut rows: what a thread has written is in its own caches then, which
+        // is worth more than packing all columns on each.
+        let packed = size.columns * size.terms * (threads - 1) / threads;
+        let by_rows = packed * AGAIN <= size.rows * size.columns && size.rows >= threads * LEAST;
+        let widest = if size.rows >= ROWS || by_rows { WIDEST } else { COLUMNS };
         let mut parts = [size.rows.div_ceil(ROWS), size.columns.div_ceil(widest)];
         let mut run = blocks;
         let tasks = |parts: [usize; 2], run: usize| products * parts[0] * parts[1] * blocks.div_ceil(run.max(1));
         let work = products as f64 * (size.rows * size.columns) as f64 * size.terms as f64;
         let wanted = if work < 2e4 { 1 } else { threads };
-        let longer = |parts: [usize; 2]| if size.rows / parts[0] > size.columns / parts[1] { 0 } else { 1 };
+        let longer = |parts: [usize; 2]| {
+            let is_higher = size.rows / parts[0] > size.columns / parts[1];
+            if is_higher || by_rows && parts[0] < threads { 0 } else { 1 }
+        };
         // First a run of blocks for each thread, where that packs less; then tasks that stay large, runs of blocks, and
         // whatever tiles there are.
         while threads > 1 && (tasks(parts, run) < wanted || idle(tasks(parts, run), threads)) {
@@ -159,7 +191,7 @@ impl Plan {
             let is_even = blocks.next_multiple_of(half) * 9 <= blocks * 10 && blocks.div_ceil(half) <= threads;
             if can_halve && is_even && again > ADDING * added {
                 run = half;
-            } else if [size.rows, size.columns][d] / parts[d] >= 96 {
+            } else if [size.rows, size.columns][d] / parts[d] >= LEAST {
                 parts[d] += 1;
             } else if can_halve {
                 run = half;
@@ -340,7 +372,8 @@ pub fn with_slots(par: &Par, slots: usize, count: usize, task: &(dyn Fn(usize, u
     while piece(0) {}
 }
 
-/// Computes all products of a batch, whose right operands are at `right`, `rights` apart.
+/// Computes all products of a batch, whose right operands are at `right`, `rights` apart. Says whether it did: not where
+/// parts of results should be taken and they do not come in such ([`finishes`]).
 ///
 /// # Safety
 /// All elements must be there, the results used by nobody else, `arena` must have [`scratch_bytes`] for the threads of
@@ -351,8 +384,9 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
     rights: &Offsets,
     arena: Arena,
     context: Context,
-) {
+) -> bool {
     let place = Place { rows: batch.place.columns.clone(), columns: batch.place.rows.clone() };
+    let finish = batch.finish.map(Turned);
     let other = Batch {
         size: turn(&batch.size),
         left: right,
@@ -360,25 +394,29 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
         right_side: batch.left_side,
         place: &place,
         lefts: rights,
+        finish: finish.as_ref().map(|finish| finish as &dyn Finish<O>),
         ..*batch
     };
     let kernels = S::Real::kernels(context.level);
     // SAFETY: the caller's promise.
     unsafe {
+        if batch.finish.is_some() && (strip::fits(&batch.size) || strip::fits(&other.size) || batch.size.terms == 0) {
+            return false;
+        }
         let done = strip::multiply(batch, right, rights, arena, context)
             || strip::multiply(&other, batch.left, batch.lefts, arena, context);
         if done {
-            return;
+            return true;
         }
         if turned(&kernels, &batch.size, batch.left_side, batch.right_side, batch.place) {
-            multiply_staged(&other, &Memory { data: batch.left, products: batch.lefts }, arena, context);
+            multiply_staged(&other, &Memory { data: batch.left, products: batch.lefts }, arena, context)
         } else {
-            multiply_staged(batch, &Memory { data: right, products: rights }, arena, context);
+            multiply_staged(batch, &Memory { data: right, products: rights }, arena, context)
         }
     }
 }
 
-/// Computes all products of a batch, whose right operands come from `source`.
+/// Computes all products of a batch, whose right operands come from `source`. Says whether it did, as [`multiply`].
 ///
 /// # Safety
 /// As for [`multiply`], with the scratch memory of [`scratch_bytes`] for an operand that is there, of [`staged_bytes`] for another.
@@ -387,20 +425,24 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
     source: &dyn Source<R>,
     mut arena: Arena,
     context: Context,
-) {
+) -> bool {
     let (size, threads) = (batch.size, context.par.lanes());
     let products = batch.outs.len;
     if products * size.rows * size.columns == 0 {
-        return;
+        return true;
     }
     if size.terms == 0 {
         // SAFETY: the caller's promise.
-        return unsafe { clear(batch) };
+        unsafe { clear(batch) };
+        return true;
     }
     let kernels = L::Real::kernels(context.level);
     let is_in_pairs = Pairs::new::<L, R>(context.level, &Chunks::new(&size, kernels.depth), size.terms).is_some();
     let plan = Plan::new(&kernels, size, products, threads, source.is_there() && !is_in_pairs);
     let [row_parts, column_parts, runs] = plan.parts;
+    if runs > 1 && batch.finish.is_some() {
+        return false;
+    }
     let numbers = size.rows * size.columns;
     let partial =
         Shared(if runs > 1 { arena.take::<L::Real>(runs * products * numbers) } else { std::ptr::null_mut() });
@@ -434,12 +476,13 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
             let left = Left::Elements(batch.left.offset(batch.lefts.at(product)), batch.left_side);
             let right_side = batch.right_side;
             if runs == 1 {
-                let (out, place) = (batch.out.offset(batch.outs.at(product)), batch.place);
-                let product = Product { size, left, right_side, packed, out, place };
+                let (out, place) = (batch.out.wrapping_offset(batch.outs.at(product)), batch.place);
+                let finish = batch.finish.map(|finish| (finish, product));
+                let product = Product { size, left, right_side, packed, out, place, finish };
                 compute(context.level, &product, &mut right, &plan.bounds, rows, columns, terms, room);
             } else {
                 let (out, place) = ({ partial }.0.add((run * products + product) * numbers), &dense);
-                let product = Product::<L, L::Real> { size, left, right_side, packed: None, out, place };
+                let product = Product::<L, L::Real> { size, left, right_side, packed: None, out, place, finish: None };
                 compute(context.level, &product, &mut right, &plan.bounds, rows, columns, terms, room);
             }
         }
@@ -459,6 +502,7 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
             }
         });
     }
+    true
 }
 
 /// Stores the sums of no terms.

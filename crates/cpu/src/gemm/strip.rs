@@ -56,7 +56,7 @@ fn slot<T>(size: &Size, threads: usize) -> usize {
 }
 
 /// Whether products of this size are computed in strips where the operands lie well.
-fn fits(size: &Size) -> bool {
+pub fn fits(size: &Size) -> bool {
     (1..=ROWS).contains(&size.rows) && size.columns >= 2 * COLUMNS && size.terms > 0
 }
 

@@ -6,4 +6,5 @@ mod chain;
 mod common;
 mod conv;
 mod dot;
+mod epilogue;
 mod pool;

@@ -1,6 +1,7 @@
 //! Makes chains of kernels that follow each other on the same samples.
 
 use super::rewrite::Rewrite;
+use super::uses::{Uses, is_no_kernel};
 use crate::graph::{Graph, Node, NodeId, Operands};
 use crate::op::Op;
 use crate::ops::{BySamples, Chain, ChainInput, Link, Part};
@@ -43,22 +44,6 @@ fn copy(rewrite: &mut Rewrite, id: NodeId) {
     rewrite.set(id, new);
 }
 
-/// Who needs each value.
-struct Uses {
-    readers: Vec<Vec<NodeId>>,
-    wanted: FxHashSet<NodeId>,
-}
-
-impl Uses {
-    fn new(graph: &Graph) -> Self {
-        let mut readers = vec![Vec::new(); graph.nodes.len()];
-        for id in graph.ids() {
-            graph.node(id).inputs.iter().for_each(|x| readers[x.index()].push(id));
-        }
-        Uses { readers, wanted: graph.outputs.iter().copied().collect() }
-    }
-}
-
 /// A chain that grows, of nodes `head..end` of the graph.
 #[derive(Clone)]
 struct Draft<'a> {
@@ -83,12 +68,6 @@ struct Register {
     result: usize,
     /// Not a sum over the samples.
     cut: bool,
-}
-
-/// Nodes that are no kernels of their own, or hardly.
-fn is_no_kernel(op: &Op) -> bool {
-    let is_view = matches!(op, Op::Reshape(_) | Op::Permute(_) | Op::Expand(_) | Op::Slice(_) | Op::Part(_));
-    is_view || matches!(op, Op::Input(_) | Op::Const(_))
 }
 
 impl<'a> Draft<'a> {

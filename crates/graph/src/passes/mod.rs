@@ -1,10 +1,12 @@
-//! The way from a recorded graph to programs: differentiate, split, partition, simplify, fuse, join, order, chain, place.
+//! The way from a recorded graph to programs: differentiate, split, partition, simplify, fuse, join, order, give products their
+//! epilogues, chain, place.
 //!
 //! Passes are functions from graphs to graphs; [`split`] spreads what is on a mesh over its devices, [`partition`] gives a
 //! graph for each piece that runs on one device, and the last one, [`place`], a [`Program`] for each of them.
 
 mod chain;
 mod differentiate;
+mod epilogue;
 mod fuse;
 mod join;
 mod order;
@@ -14,10 +16,12 @@ mod recompute;
 mod rewrite;
 mod simplify;
 mod split;
+mod uses;
 mod work;
 
 pub use chain::chain;
 pub use differentiate::{differentiate, differentiate_with};
+pub use epilogue::epilogue;
 pub use fuse::fuse;
 pub use join::join;
 pub use order::order;
@@ -117,6 +121,8 @@ pub fn compile(graph: &Graph, donation: &Donation, target: &dyn Target, observe:
     check("join", &graph);
     let graph = order(&graph);
     check("order", &graph);
+    let graph = epilogue(&graph, target);
+    check("epilogue", &graph);
     let graph = chain(&graph, target);
     check("chain", &graph);
     place(&graph, donation, target)

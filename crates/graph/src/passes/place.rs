@@ -253,6 +253,7 @@ impl Lowering<'_> {
         let overwrites = |i: usize| match &step.op {
             Op::Fused(_) => true,
             Op::Chain(chain) => chain.may_overwrite(i, k),
+            Op::Epilogue(epilogue) => epilogue.may_overwrite(i),
             _ => false,
         };
         let bytes = self.storages[outputs[k]].bytes;

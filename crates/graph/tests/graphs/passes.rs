@@ -2,7 +2,7 @@
 
 use meshwork_graph::canonical::Blocking;
 use meshwork_graph::ops::*;
-use meshwork_graph::passes::{chain, compile, differentiate, fuse, order, simplify};
+use meshwork_graph::passes::{chain, compile, differentiate, epilogue, fuse, order, simplify};
 use meshwork_graph::program::{Donation, Location, Target};
 use meshwork_graph::{DType, Dims, Graph, Layout, NodeId, Op, Shape, Type};
 
@@ -427,4 +427,113 @@ fn illegal_chains_are_refused_by_name() {
     said(&|chain| chain.links[1].results[0].dtype = DType::F64, "chain: kernel 1 (fused) has other results");
     said(&|chain| chain.outputs[0] = 0, "chain: a result that no kernel computes");
     said(&|chain| chain.inputs[0].ty.dtype = DType::F64, "chain: operands of other types");
+}
+
+/// A device whose products run what follows on their elements.
+struct Following;
+
+impl Target for Following {
+    fn accepts(&self, op: &Op, input: usize, layout: &Layout) -> bool {
+        Plain.accepts(op, input, layout)
+    }
+
+    fn scratch(&self, op: &Op, inputs: &[(&Type, &Layout)], output: &Type) -> usize {
+        Plain.scratch(op, inputs, output)
+    }
+
+    fn has_epilogues(&self, _: &Epilogue, _: &[&Type]) -> bool {
+        true
+    }
+}
+
+/// The kernels of a graph in order, products with their epilogues.
+fn kernels(graph: &Graph) -> Vec<String> {
+    let name = |op: &Op| op.operation().name().to_string();
+    let kernel = |op: &Op| match op {
+        Op::Epilogue(epilogue) => Some(epilogue.names(name)),
+        Op::Dot(_) | Op::Fused(_) | Op::Reduce(_) => Some(name(op)),
+        _ => None,
+    };
+    graph.nodes.iter().filter_map(|node| kernel(&node.op)).collect()
+}
+
+/// Weights of two layers, their gradients and steps: outputs are the new weights. What `between` adds stands between the gradients
+/// and the steps.
+fn descent(between: impl FnOnce(&mut Graph, [NodeId; 2]) -> Vec<NodeId>) -> Graph {
+    let mut g = Graph::new();
+    let (x, v, w) = (input(&mut g, &[8, 6]), input(&mut g, &[5, 6]), input(&mut g, &[4, 5]));
+    let rate = input(&mut g, &[]);
+    let h = linear(&mut g, x, v);
+    let h = g.unary(UnaryOp::Relu, h);
+    let y = linear(&mut g, h, w);
+    let seed = g.constant(1.0, DType::F32);
+    let seed = g.spread(seed, Shape::new(&[8, 4]));
+    let grads = differentiate(&mut g, &[(y, seed)], &[v, w]);
+    let grads = [0, 1].map(|i| grads[i].expect("the result depends on it"));
+    let others = between(&mut g, grads);
+    let news = [(v, grads[0]), (w, grads[1])].map(|(old, grad)| {
+        let rate = g.spread(rate, g.ty(old).shape.clone());
+        let step = g.mul(grad, rate);
+        g.sub(old, step)
+    });
+    g.outputs = news.into_iter().chain(others).collect();
+    let graph = epilogue(&order(&fuse(&simplify(&g))), &Following);
+    graph.verify().unwrap();
+    graph
+}
+
+/// The gradient of the second weight and its step are one kernel, but after the first layer's gradient has read the weight.
+#[test]
+fn products_get_the_regions_that_follow() {
+    let graph = descent(|_, _| vec![]);
+    insta::assert_snapshot!("epilogues", graph);
+    assert_eq!(epilogue(&graph, &Following), graph, "all is done");
+}
+
+/// A gradient that is wanted, or that others read, must be in memory.
+#[test]
+fn a_product_with_other_readers_has_no_epilogue() {
+    let all = kernels(&descent(|_, _| vec![]));
+    let steps = |kernels: &[String]| kernels.iter().filter(|name| *name == "dot + fused").count();
+    let wanted = descent(|_, grads| vec![grads[0]]);
+    assert_eq!(steps(&kernels(&wanted)), steps(&all) - 1);
+    let read = descent(|g, grads| vec![g.reduce(Reduce::new(ReduceOp::Max, &[0, 1]), grads[0])]);
+    assert_eq!(steps(&kernels(&read)), steps(&all) - 1);
+}
+
+/// The weight is read again between its gradient and its step, which could not be made in place before.
+#[test]
+fn a_step_stays_behind_the_readers_of_what_it_overwrites() {
+    let mut g = Graph::new();
+    let (x, dy, w, v) =
+        (input(&mut g, &[8, 8]), input(&mut g, &[8, 8]), input(&mut g, &[8, 8]), input(&mut g, &[8, 8]));
+    let grad = linear(&mut g, dy, x);
+    let reader = linear(&mut g, x, w);
+    let new = g.add(w, grad);
+    // This one is where its region would be: only views stand between them.
+    let last = linear(&mut g, v, dy);
+    let turned = g.permute(w, &[1, 0]);
+    let sum = g.add(last, turned);
+    g.outputs = vec![reader, new, sum];
+    let graph = epilogue(&order(&fuse(&g)), &Following);
+    graph.verify().unwrap();
+    assert_eq!(kernels(&graph), ["dot", "dot", "fused", "dot + fused"]);
+    let donation = Donation::from_slice(&[false, false, true, false]);
+    let program = compile(&g, &donation, &Following, &mut |_, _| {});
+    assert!(program.outputs.iter().all(|output| output.donated.is_none()), "somebody reads the weight later");
+}
+
+#[test]
+fn illegal_epilogues_are_refused_by_name() {
+    let graph = descent(|_, _| vec![]);
+    let at = graph.nodes.iter().position(|node| matches!(node.op, Op::Epilogue(_))).expect("an epilogue");
+    let error = |change: &dyn Fn(&mut Epilogue)| {
+        let mut graph = graph.clone();
+        let Op::Epilogue(epilogue) = &mut graph.nodes[at].op else { unreachable!("found above") };
+        change(epilogue);
+        graph.verify().unwrap_err().0
+    };
+    assert!(error(&|op| op.at = 7).contains("epilogue: 3 operands"), "{}", error(&|op| op.at = 7));
+    let other = error(&|op| op.product.dtype = DType::F64);
+    assert!(other.contains("epilogue: a product f32[8, 5] for elements of [8, 5]"), "{other}");
 }

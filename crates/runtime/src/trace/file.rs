@@ -137,6 +137,7 @@ fn kernel_name(op: &Op) -> String {
             format!("fused({})", names.join(" "))
         }
         Op::Chain(chain) => chain.names(kernel_name),
+        Op::Epilogue(epilogue) => epilogue.names(kernel_name),
         op => op.operation().name().to_string(),
     }
 }

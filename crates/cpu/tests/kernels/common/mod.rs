@@ -1,5 +1,7 @@
 //! What the tests of kernels share: numbers, scratch memory, and sums in literal canonical order.
 
+pub mod programs;
+
 use meshwork_cpu::gemm::{Element, Real};
 use meshwork_cpu::{Context, Level, Par};
 use meshwork_graph::canonical::{Blocks, TreeSum};
