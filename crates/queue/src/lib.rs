@@ -9,10 +9,12 @@
 mod event;
 mod gate;
 mod queue;
+mod room;
 mod serving;
 mod sync;
 
 pub use event::{Event, Outcome, Part, RunError};
 pub use gate::Gate;
 pub use queue::{Idle, Queue, message};
+pub use room::Ringer;
 pub use serving::{help_serving, is_serving};

@@ -4,6 +4,7 @@
 #![allow(clippy::missing_const_for_thread_local)]
 
 use crate::event::{Dependent, Event, Part, RunError};
+use crate::room::{Bell, Ringer};
 use crate::serving::Serving;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, lock, sleep, thread_local};
@@ -39,7 +40,7 @@ pub struct Queue<C> {
     /// Rung when a task may run or is light and the last one of a closed queue, when the queue is closed, and for help.
     ready: Condvar,
     /// Rung when a task has ended and somebody waits for room.
-    room: Condvar,
+    room: Arc<Bell>,
 }
 
 struct State<C> {
@@ -151,7 +152,9 @@ impl<C: 'static> Dependent for Task<C> {
             DEPTH.with(|cell| cell.set(depth + 1));
             self.run(None);
             DEPTH.with(|cell| cell.set(depth));
-            self.queue.note_end(self.number);
+            if self.queue.note_end(self.number) {
+                self.queue.room.ring();
+            }
         } else {
             let queue = self.queue.clone();
             queue.push(self);
@@ -202,7 +205,7 @@ impl<C: 'static> Queue<C> {
             waits: (None, None),
             awaited: None,
         };
-        Queue { state: Mutex::new(state), ready: Condvar::new(), room: Condvar::new() }
+        Queue { state: Mutex::new(state), ready: Condvar::new(), room: Arc::new(Bell::new()) }
     }
 
     /// Submits a task with `results` results that starts when all parts of `after` are complete, however they ended.
@@ -295,7 +298,8 @@ impl<C: 'static> Queue<C> {
         }
     }
 
-    fn note_end(&self, number: u64) {
+    /// Notes that a task has ended, and says whether somebody who waits for room is to be woken.
+    fn note_end(&self, number: u64) -> bool {
         let (room, ready) = {
             let mut state = lock(&self.state);
             state.unfinished.remove(&number);
@@ -309,22 +313,25 @@ impl<C: 'static> Queue<C> {
             (room, state.asleep && (state.is_over() || state.has_next()))
         };
         // Not under the lock, which those who wake take.
-        if room {
-            self.room.notify_all();
-        }
         if ready {
             self.ready.notify_one();
         }
+        room
     }
 
     /// Notes that a task has ended, and waits for the next one.
     fn next<I: Idle<C>>(&self, ended: Option<u64>, context: &mut C, idle: &I) -> Option<Arc<Task<C>>> {
-        ended.into_iter().for_each(|number| self.note_end(number));
+        // What was left to others during the last task.
+        self.room.ring_if_due();
+        if ended.is_some_and(|number| self.note_end(number)) {
+            self.room.call();
+        }
         let mut state = lock(&self.state);
         loop {
             if let Some(task) = state.next() {
                 return Some(task);
             }
+            self.room.ring_if_due();
             if state.is_over() {
                 return None;
             }
@@ -375,6 +382,16 @@ impl<C: 'static> Queue<C> {
         lock(&self.state).in_order
     }
 
+    /// Makes ringers, which wake those who wait for room as long as they live.
+    pub fn ringer(&self) -> Ringer {
+        Ringer::new(self.room.clone())
+    }
+
+    /// Whether there are ringers.
+    pub fn has_ringers(&self) -> bool {
+        self.room.has_ringers()
+    }
+
     /// Ends the queue when all its tasks have. No task may be submitted afterwards.
     pub fn close(&self) {
         lock(&self.state).closed = true;
@@ -392,14 +409,15 @@ impl<C: 'static> Queue<C> {
     }
 
     /// Returns at once when all tasks with numbers up to `full` have ended; otherwise waits until those up to `enough`
-    /// have. (With `enough` above `full`, who keeps a queue full is woken once for several tasks.)
+    /// have. (With `enough` above `full`, who keeps a queue full is woken once for several tasks.) Where there are ringers,
+    /// one of them does that, or the thread that serves the queue when its next task has ended.
     pub fn wait_for_room(&self, full: u64, enough: u64) {
         let mut state = lock(&self.state);
         let mut number = full;
         while !state.all_ended(number) {
             number = enough.max(full);
             state.awaited = Some(state.awaited.map_or(number, |awaited| awaited.min(number)));
-            state = sleep(&self.room, state);
+            state = self.room.sleep(state);
         }
     }
 }

@@ -49,10 +49,12 @@ struct Inner {
     fences: Mutex<Vec<Event>>,
 }
 
-/// Most hand-overs that wait for a device. Who hands over more waits until [`LEFT`] are left: a thread that wakes takes a
-/// core from the kernels, so it shall wake seldom.
+/// Most hand-overs that wait for a device. Who hands over more waits until so many are left: a thread that wakes takes a core
+/// from the kernels, so it shall wake seldom. Where a thread wakes it that has nothing to do just now, it takes that one's, and
+/// shall give it back soon.
 const MAX_WAITING: usize = 8;
 const LEFT: usize = 3;
+const LEFT_BY_IDLE: usize = 6;
 
 /// Most threads that a device accepts.
 pub(crate) const MAX_THREADS: usize = 1024;
@@ -315,7 +317,8 @@ impl Device {
 
     pub(crate) fn wait_for_room(&self) {
         let recent = *self.inner.recent.lock().unwrap_or_else(|e| e.into_inner());
-        let (full, enough) = (recent[0], recent[MAX_WAITING - LEFT - 1]);
+        let left = if self.inner.compute.has_ringers() { LEFT_BY_IDLE } else { LEFT };
+        let (full, enough) = (recent[0], recent[MAX_WAITING - left - 1]);
         let _wait = trace::wait(|| format!("room in the queues of {self}"));
         self.inner.compute.wait_for_room(full, enough);
         if let Some(copies) = self.inner.copies.get() {

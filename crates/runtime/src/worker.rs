@@ -8,7 +8,7 @@ use crate::memory;
 use crate::trace;
 use meshwork_cpu::Level;
 use meshwork_cpu::par::{Commons, Member, Par};
-use meshwork_queue::{Event, Idle, Queue, RunError, help_serving};
+use meshwork_queue::{Event, Idle, Queue, Ringer, RunError, help_serving};
 use std::ptr::NonNull;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Instant;
@@ -82,9 +82,12 @@ impl Worker {
     /// Starts the threads.
     fn start(&self, width: Width) -> std::io::Result<(Par, Option<Member>)> {
         let cores = self.cores.clone();
+        let ringer = self.queue.upgrade().map(|queue| queue.ringer());
         let mut par = Par::with_start(width.threads, move |thread| {
             cores::pin(&cores, thread);
             help_serving();
+            let ringer = ringer.clone();
+            move || ringer.iter().for_each(Ringer::ring_if_due)
         })?;
         let queue = self.queue.clone();
         let call = move || queue.upgrade().into_iter().for_each(|queue| queue.nudge());

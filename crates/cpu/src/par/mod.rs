@@ -107,14 +107,18 @@ impl Par {
     /// # Panics
     /// When `threads` is 0 or more than 65,535.
     pub fn try_new(threads: usize) -> std::io::Result<Self> {
-        Par::with_start(threads, |_| {})
+        Par::with_start(threads, |_| || {})
     }
 
-    /// As [`Par::try_new`]; worker number 1, 2, … calls `start` with its number before it works.
+    /// As [`Par::try_new`]; worker number 1, 2, … calls `start` with its number before it works, and what that gives after each
+    /// job: it often has nothing to do for a moment then.
     ///
     /// # Panics
     /// When `threads` is 0 or more than 65,535.
-    pub fn with_start(threads: usize, start: impl Fn(usize) + Clone + Send + 'static) -> std::io::Result<Self> {
+    pub fn with_start<F: Fn()>(
+        threads: usize,
+        start: impl Fn(usize) -> F + Clone + Send + 'static,
+    ) -> std::io::Result<Self> {
         assert!((1..=INSIDE as usize).contains(&threads), "a group needs 1 to 65535 threads, not {threads}");
         let shared = Arc::new(SharedState {
             gate: AtomicU64::new(0),
@@ -133,8 +137,8 @@ impl Par {
             let name = format!("meshwork-worker-{i}");
             let start = start.clone();
             let body = move || {
-                start(i);
-                shared.work(i);
+                let afterwards = start(i);
+                shared.work(i, &afterwards);
             };
             par.workers.push(std::thread::Builder::new().name(name).spawn(body)?);
         }
@@ -244,11 +248,12 @@ impl SharedState {
         true
     }
 
-    fn work(&self, own: usize) {
+    fn work(&self, own: usize, afterwards: &dyn Fn()) {
         let mut patience = Patience::new();
         while !self.stop.load(Ordering::Relaxed) {
             if self.join(OPEN, own, &|| false, || ()) {
                 patience = Patience::new();
+                afterwards();
             } else if !patience.look_again() {
                 self.sleep();
                 patience = Patience::new();

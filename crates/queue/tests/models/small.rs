@@ -170,6 +170,24 @@ fn room_is_there_when_the_tasks_have_ended() {
     });
 }
 
+/// Whether the ringer comes in time or not, looks before or after it is called, or ends.
+#[test]
+fn ringers_wake_who_waits_for_room() {
+    explore(|| {
+        let queues = Queues::start(1);
+        let ringer = queues[0].ringer();
+        let other = thread::spawn(move || ringer.ring_if_due());
+        let first = queues[0].submit(1, 0, [], |_, _| {});
+        let second = queues[0].submit(2, 0, [], |_, _| {});
+        queues[0].wait_for_room(1, 1);
+        assert!(first.is_complete(Part::End));
+        queues[0].wait_for_room(2, 2);
+        assert!(second.is_complete(Part::End));
+        other.join().expect("the ringer ends");
+        queues.close();
+    });
+}
+
 /// A panic fails what the task had not completed, and is nobody else's business.
 #[test]
 fn a_panic_fails_its_results_and_nothing_else() {
