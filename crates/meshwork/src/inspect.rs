@@ -1,13 +1,25 @@
-//! Looking inside: `MESHWORK_PRINT=record,split,piece,simplify,fuse,join,order,chain,program` prints what each pass made, to standard
-//! error, each time something new is compiled; `all` prints everything.
+//! Looking inside: `MESHWORK_PRINT=record,split,piece,simplify,fuse,join,order,epilogue,chain,program` prints what each pass made, to
+//! standard error, each time something new is compiled; `all` prints everything.
 
 use meshwork_graph::Graph;
 use meshwork_graph::program::Program;
 use std::sync::OnceLock;
 
 /// The names that `MESHWORK_PRINT` knows.
-const STAGES: [&str; 11] =
-    ["differentiate", "record", "split", "piece", "simplify", "fuse", "join", "order", "chain", "program", "all"];
+const STAGES: [&str; 12] = [
+    "differentiate",
+    "record",
+    "split",
+    "piece",
+    "simplify",
+    "fuse",
+    "join",
+    "order",
+    "epilogue",
+    "chain",
+    "program",
+    "all",
+];
 
 fn wanted(stage: &str) -> bool {
     static WANTED: OnceLock<Vec<String>> = OnceLock::new();

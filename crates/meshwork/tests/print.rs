@@ -38,7 +38,7 @@ fn passes_are_printed_when_something_is_compiled() {
     assert!(text.contains("total ") && text.contains(" kernels; memory: "), "{text}");
 
     let (_, text) = with("MESHWORK_PRINT", "all");
-    for pass in ["differentiate", "record", "simplify", "fuse", "order", "chain", "program"] {
+    for pass in ["differentiate", "record", "simplify", "fuse", "order", "epilogue", "chain", "program"] {
         assert!(text.contains(&format!("--- {pass}\n")), "{pass} is missing in {text}");
     }
 }

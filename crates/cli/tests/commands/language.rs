@@ -182,7 +182,7 @@ fn blocks_that_are_computed_again_change_no_bit_and_a_memory_limit_chooses_them(
 #[test]
 fn explain_and_bench_compute_blocks_again() {
     let place = Place::new();
-    let sizes = "--layers 6 --width 32 --heads 2 --context 32 --vocabulary 40 --batch 8";
+    let sizes = "--layers 6 --width 32 --heads 2 --context 32 --vocabulary 40 --batch 16";
     let arena = |flags: &str| {
         let text = place.ok(&format!("explain gpt {sizes} {flags}")).stdout;
         let (_, arena) = text.split_once(", arena ").unwrap_or_else(|| panic!("{text}"));

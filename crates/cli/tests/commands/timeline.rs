@@ -46,7 +46,7 @@ fn a_training_writes_its_timeline_and_it_is_drawn() {
     let conv = with("conv", "f32[64, 20, 13, 13] f32[50, 20, 5, 5] -> f32[64, 50, 9, 9]");
     assert_eq!((&conv["cat"], &conv["args"]["flops"]), (&"kernel".into(), &(64 * 50 * 81 * 500 * 2).into()));
     assert_eq!(conv["args"]["bytes"], 4 * (64 * 20 * 169 + 50 * 500 + 64 * 50 * 81));
-    with("dot", "f32[64, 800] f32[128, 800] -> f32[64, 128]");
+    with("dot + fused(add relu)", "f32[64, 800] f32[128, 800] f32[64, 128] -> f32[64, 128]");
     assert!(spans(number("host main")).all(|e| e["cat"] == "wait"));
     assert!(spans(number("host main")).any(|e| e["name"] == "the value of f32[]"), "{text}");
 

@@ -252,8 +252,8 @@ impl SharedState {
         let mut patience = Patience::new();
         while !self.stop.load(Ordering::Relaxed) {
             if self.join(OPEN, own, &|| false, || ()) {
-                patience = Patience::new();
                 afterwards();
+                patience = Patience::new();
             } else if !patience.look_again() {
                 self.sleep();
                 patience = Patience::new();
