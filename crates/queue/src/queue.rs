@@ -382,6 +382,11 @@ impl<C: 'static> Queue<C> {
         lock(&self.state).in_order
     }
 
+    /// Whether all tasks with numbers up to this one have ended.
+    pub fn has_room(&self, full: u64) -> bool {
+        lock(&self.state).all_ended(full)
+    }
+
     /// Makes ringers, which wake those who wait for room as long as they live.
     pub fn ringer(&self) -> Ringer {
         Ringer::new(self.room.clone())

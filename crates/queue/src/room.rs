@@ -40,11 +40,13 @@ impl Bell {
         }
     }
 
-    /// Wakes them if no ringer has done so since the call.
-    pub fn ring_if_due(&self) {
-        if self.is_due.load(Ordering::Relaxed) && self.is_due.swap(false, Ordering::AcqRel) {
+    /// Wakes them if no ringer has done so since the call, and says whether it did.
+    pub fn ring_if_due(&self) -> bool {
+        let rings = self.is_due.load(Ordering::Relaxed) && self.is_due.swap(false, Ordering::AcqRel);
+        if rings {
             self.ring();
         }
+        rings
     }
 
     pub fn has_ringers(&self) -> bool {
@@ -61,9 +63,9 @@ impl Ringer {
         Ringer(bell)
     }
 
-    /// Wakes them if they are to be woken.
-    pub fn ring_if_due(&self) {
-        self.0.ring_if_due();
+    /// Wakes them if they are to be woken, and says whether it did.
+    pub fn ring_if_due(&self) -> bool {
+        self.0.ring_if_due()
     }
 }
 

@@ -43,3 +43,56 @@ pub fn pin(cores: &[usize], thread: usize) {
         core_affinity::set_for_current(CoreId { id: cores[thread % cores.len()] });
     }
 }
+
+/// The core that the calling thread runs on just now, where the system says so.
+#[cfg(target_os = "linux")]
+pub fn current() -> Option<usize> {
+    // SAFETY: it has no conditions.
+    usize::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
+/// Brings the calling thread to a core that it may run on; it need not stay there. Where the system does not allow that,
+/// the thread stays where it is.
+#[cfg(target_os = "linux")]
+pub fn visit(core: usize) {
+    const SIZE: usize = size_of::<libc::cpu_set_t>();
+    // SAFETY: sets of cores are plain bits, and read and written as a whole.
+    unsafe {
+        let (mut own, mut one): (libc::cpu_set_t, libc::cpu_set_t) = (std::mem::zeroed(), std::mem::zeroed());
+        let may = core < 8 * SIZE && libc::sched_getaffinity(0, SIZE, &mut own) == 0 && libc::CPU_ISSET(core, &own);
+        if may {
+            libc::CPU_SET(core, &mut one);
+            if libc::sched_setaffinity(0, SIZE, &one) == 0 {
+                libc::sched_setaffinity(0, SIZE, &own);
+            }
+        }
+    }
+}
+
+/// Other systems are not asked.
+#[cfg(not(target_os = "linux"))]
+pub fn current() -> Option<usize> {
+    None
+}
+
+/// See [`current`].
+#[cfg(not(target_os = "linux"))]
+pub fn visit(_: usize) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_visits_a_core_and_is_free_again() {
+        let Some(before) = current() else { return };
+        for &core in all() {
+            visit(core);
+            // It may have gone elsewhere since, but not been kept.
+            let free = core_affinity::get_core_ids().unwrap_or_default();
+            assert_eq!(free.len(), all().len());
+        }
+        visit(before);
+        visit(usize::MAX);
+    }
+}

@@ -10,7 +10,7 @@ use crate::load::{DeviceLoad, Meter, Task};
 use crate::registry::DeviceError;
 use crate::trace;
 use crate::value::{Ready, Value};
-use crate::worker::{Helping, Waiting, Width, Worker};
+use crate::worker::{Helping, NO_CORE, Waiting, Width, Worker};
 use meshwork_cpu::Level;
 use meshwork_graph::Type;
 use meshwork_graph::program::{OutputPlace, Program};
@@ -39,6 +39,8 @@ struct Inner {
     /// Threads of other devices that could help.
     others: usize,
     compute: Arc<Queue<Worker>>,
+    /// See [`Worker::idle_core`].
+    idle_core: Arc<AtomicUsize>,
     copies: OnceLock<Arc<Queue<()>>>,
     pool: Arc<Pool>,
     /// What the two queues are doing.
@@ -74,6 +76,7 @@ impl Device {
         let meters = [format!("cpu:{index}"), format!("copy to cpu:{index}")].map(|name| Arc::new(Meter::new(name)));
         let pinned = if pinned { cores } else { &[] };
         let (queue, mut worker) = (compute.clone(), Worker::new(pool.clone(), pinned, meters[0].clone(), &compute));
+        let idle_core = worker.idle_core();
         spawn(format!("meshwork-cpu:{index}"), move || {
             trace::name_thread(&format!("cpu:{index}"));
             worker.pin();
@@ -86,6 +89,7 @@ impl Device {
             threads: AtomicUsize::new(cores.len()),
             others,
             compute,
+            idle_core,
             copies: OnceLock::new(),
             pool,
             meters,
@@ -320,6 +324,14 @@ impl Device {
         let left = if self.inner.compute.has_ringers() { LEFT_BY_IDLE } else { LEFT };
         let (full, enough) = (recent[0], recent[MAX_WAITING - left - 1]);
         let _wait = trace::wait(|| format!("room in the queues of {self}"));
+        if !self.inner.compute.has_room(full) && self.num_threads() >= cores::all().len() {
+            // Whoever wakes takes some thread's core. It shall be that of the one that wakes it: the system mostly leaves
+            // threads where they fell asleep.
+            let core = self.inner.idle_core.load(Ordering::Relaxed);
+            if core != NO_CORE && cores::current() != Some(core) {
+                cores::visit(core);
+            }
+        }
         self.inner.compute.wait_for_room(full, enough);
         if let Some(copies) = self.inner.copies.get() {
             copies.wait_for_room(full, enough);

@@ -10,6 +10,7 @@ use meshwork_cpu::Level;
 use meshwork_cpu::par::{Commons, Member, Par};
 use meshwork_queue::{Event, Idle, Queue, Ringer, RunError, help_serving};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Instant;
 
@@ -43,12 +44,22 @@ pub(crate) struct Worker {
     meter: Arc<Meter>,
     /// Where its work comes from.
     queue: Weak<Queue<Worker>>,
+    /// The core of the thread that has woken last who waited for room.
+    idle_core: Arc<AtomicUsize>,
 }
+
+/// No thread has woken anybody, or the system does not say on which core.
+pub(crate) const NO_CORE: usize = usize::MAX;
 
 impl Worker {
     pub fn new(pool: Arc<Pool>, cores: &[usize], meter: Arc<Meter>, queue: &Arc<Queue<Worker>>) -> Worker {
-        let queue = Arc::downgrade(queue);
-        Worker { pool, cores: cores.into(), group: None, arena: Arena::default(), meter, queue }
+        let (queue, idle_core) = (Arc::downgrade(queue), Arc::new(AtomicUsize::new(NO_CORE)));
+        Worker { pool, cores: cores.into(), group: None, arena: Arena::default(), meter, queue, idle_core }
+    }
+
+    /// The core of the thread that has woken last who waited for room, or [`NO_CORE`].
+    pub fn idle_core(&self) -> Arc<AtomicUsize> {
+        self.idle_core.clone()
     }
 
     /// Keeps the calling thread on the first core of the device.
@@ -83,11 +94,16 @@ impl Worker {
     fn start(&self, width: Width) -> std::io::Result<(Par, Option<Member>)> {
         let cores = self.cores.clone();
         let ringer = self.queue.upgrade().map(|queue| queue.ringer());
+        let idle_core = self.idle_core.clone();
         let mut par = Par::with_start(width.threads, move |thread| {
             cores::pin(&cores, thread);
             help_serving();
-            let ringer = ringer.clone();
-            move || ringer.iter().for_each(Ringer::ring_if_due)
+            let (ringer, idle_core) = (ringer.clone(), idle_core.clone());
+            move || {
+                if ringer.as_ref().is_some_and(Ringer::ring_if_due) {
+                    idle_core.store(cores::current().unwrap_or(NO_CORE), Ordering::Relaxed);
+                }
+            }
         })?;
         let queue = self.queue.clone();
         let call = move || queue.upgrade().into_iter().for_each(|queue| queue.nudge());
