@@ -61,8 +61,8 @@ impl Target for CpuTarget {
     }
 }
 
-/// Runs the kernel of an operation; regions, attention, chains and epilogues may have several outputs. A [`Op::Reshape`] copies its operand into
-/// dense order.
+/// Runs the kernel of an operation; regions, attention, chains and epilogues may have several outputs. A [`Op::Reshape`] copies
+/// its operand into dense order.
 ///
 /// # Panics
 /// When the data is wrong in a way that shapes do not show, such as an index outside of its dimension.

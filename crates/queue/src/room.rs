@@ -34,6 +34,7 @@ impl Bell {
     /// Has them woken by a ringer, or wakes them if there is none.
     pub fn call(&self) {
         if self.has_ringers() {
+            // An exchange, as those that take it back: a plain store might be lost to a ringer that looks just now (loom).
             self.is_due.swap(true, Ordering::AcqRel);
         } else {
             self.ring();

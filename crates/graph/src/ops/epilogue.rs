@@ -8,7 +8,7 @@ use crate::shape::Type;
 use smallvec::SmallVec;
 
 /// A product whose result is an input of a region of single elements and of nothing else: a bias and an activation behind
-/// a layer, or an optimizer's step behind the gradient of a weight. The product itself is never in memory as a whole.
+/// a layer, or an optimizer's step behind the gradient of a weight. The product itself need not be in memory as a whole.
 ///
 /// The operands are those of the product, then the other inputs of the region in order. As a value of the graph it is the
 /// region's first result; the others are [`Part`](crate::ops::Part)s of it. An epilogue never changes a value.
