@@ -110,7 +110,7 @@ const FAR: usize = 256 << 20;
 type Sizes = (usize, usize, usize, usize);
 
 /// Products with features as terms.
-const PRODUCTS: [Sizes; 30] = [
+const PRODUCTS: [Sizes; 34] = [
     (2048, 256, 256, 1),
     (2048, 1024, 256, 1),
     (2048, 256, 1024, 1),
@@ -134,6 +134,10 @@ const PRODUCTS: [Sizes; 30] = [
     (32, 128, 800, 1),
     (32, 800, 128, 1),
     (32, 256, 784, 1),
+    (32, 10, 256, 1),
+    (32, 256, 10, 1),
+    (256, 10, 256, 1),
+    (256, 256, 10, 1),
     (32, 32, 20000, 1),
     (1, 1024, 1024, 1),
     (1024, 1, 1024, 1),
@@ -144,12 +148,14 @@ const PRODUCTS: [Sizes; 30] = [
 ];
 
 /// Products whose terms are the samples of a batch: gradients of weights.
-const GRADIENTS: [Sizes; 8] = [
+const GRADIENTS: [Sizes; 10] = [
     (128, 800, 256, 1),
     (128, 800, 32, 1),
     (256, 784, 256, 1),
     (256, 784, 32, 1),
     (10, 128, 256, 1),
+    (10, 256, 32, 1),
+    (10, 256, 256, 1),
     (10, 128, 4096, 1),
     (64, 64, 65536, 1),
     (512, 64, 100_000, 1),

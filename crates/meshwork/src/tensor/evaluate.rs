@@ -3,7 +3,7 @@
 use super::cache::Cache;
 use super::device::{default_device, device};
 use super::mesh::Spread;
-use super::node::{Content, Inputs, Node, State, let_go, take_held};
+use super::node::{Content, Node, State, in_order, let_go, take_held};
 use super::planning::{is_planning, note_plan, note_results};
 use super::still::{Still, hold_still};
 use crate::inspect;
@@ -89,9 +89,8 @@ struct Collected {
     kept: Vec<bool>,
     /// Which nodes keep their operands for gradients yet to be taken.
     history: Vec<bool>,
-    /// The pending nodes in any order, and in that of recording.
-    found: Vec<Arc<Node>>,
-    sorted: Vec<Option<Arc<Node>>>,
+    /// The pending nodes in any order, until they are numbered.
+    found: Vec<Option<Arc<Node>>>,
 }
 
 impl Collected {
@@ -116,26 +115,13 @@ impl Collected {
                     State::Gone => panic!("{GONE}"),
                 }
             }
-            self.found.push(node);
+            self.found.push(Some(node));
         }
     }
 
     /// Brings the found nodes into the order of recording, each leaf just before its first use: the structure of a
     /// program does not depend on how old its inputs are.
     fn order(&mut self, still: &mut Still) {
-        let ids = || self.found.iter().map(|node| node.id);
-        let first = ids().min().unwrap_or(0);
-        let span = ids().max().map_or(0, |last| (last - first) as usize + 1);
-        if span <= 8 * self.found.len() {
-            self.sorted.resize(span, None);
-            for node in self.found.drain(..) {
-                let at = (node.id - first) as usize;
-                self.sorted[at] = Some(node);
-            }
-        } else {
-            self.found.sort_unstable_by_key(|node| node.id);
-            self.sorted.extend(self.found.drain(..).map(Some));
-        }
         let walk = still.walk();
         let nodes = &mut self.nodes;
         let mut push = |node: Arc<Node>| {
@@ -143,7 +129,9 @@ impl Collected {
             node.set_place(nodes.len());
             nodes.push(node);
         };
-        for node in self.sorted.drain(..).flatten() {
+        let found = &mut self.found;
+        let order = in_order(found.iter().map(|node| node.as_ref().map_or(0, |node| node.id)));
+        for node in order.iter().filter_map(|&i| found[i as usize].take()) {
             for x in node.operands(still).unwrap_or_default() {
                 if !x.was_met(walk) {
                     push(x.clone());
@@ -151,6 +139,7 @@ impl Collected {
             }
             push(node);
         }
+        self.found.clear();
     }
 
     /// Says which values are kept, and which of them with their operands.
@@ -382,23 +371,17 @@ impl Collected {
             if !node.is_pending(still) {
                 continue;
             }
-            let old = node.replace(State::Gone, still);
-            if self.kept[i] {
-                let content = match spread.next() {
-                    Some(Some(placements)) => {
-                        let mesh = node.device().and_then(mesh).expect("a node on a mesh");
-                        let count = mesh.grid().stored(&node.ty().shape, placements).len();
-                        let values = values.by_ref().take(count).collect();
-                        Content::Mesh(Arc::new(Spread { mesh, placements: placements.clone(), values }))
-                    }
-                    _ => Content::Device(values.next().expect("one value for every kept node")),
-                };
-                let history = match old {
-                    State::Pending(inputs) if self.history[i] => inputs,
-                    _ => Inputs::new(),
-                };
-                node.replace(State::Ready { content, history }, still);
-            }
+            let mut content = || match spread.next() {
+                Some(Some(placements)) => {
+                    let mesh = node.device().and_then(mesh).expect("a node on a mesh");
+                    let count = mesh.grid().stored(&node.ty().shape, placements).len();
+                    let values = values.by_ref().take(count).collect();
+                    Content::Mesh(Arc::new(Spread { mesh, placements: placements.clone(), values }))
+                }
+                _ => Content::Device(values.next().expect("one value for every kept node")),
+            };
+            let content = self.kept[i].then(&mut content);
+            node.settle(content, self.history[i], still);
         }
         self.clear(still);
     }

@@ -5,7 +5,7 @@ use super::cache::Cache;
 use super::checkpoint::Segment;
 use super::evaluate::GONE;
 use super::kind::Kind;
-use super::node::{Inputs, Node, Place, State, next_ids};
+use super::node::{Node, Recording, SOME, State, in_order, next_ids};
 use super::part::{PartId, common_part};
 use super::still::{Still, hold_still};
 use crate::inspect;
@@ -87,6 +87,7 @@ pub(crate) fn gradients(
     if !create_graph {
         // The gradients hold what they need of values that were read early.
         let read_early: Vec<Arc<Node>> = tape.active().filter(|node| node.has_history(&still)).cloned().collect();
+        drop(tape);
         read_early.iter().for_each(|node| node.forget_history(&mut still));
     }
     gradients
@@ -96,9 +97,9 @@ pub(crate) fn gradients(
 /// its inputs.
 struct Tape<'a> {
     /// Numbered by their places.
-    nodes: Vec<Taped<'a>>,
+    nodes: SmallVec<[Taped<'a>; SOME]>,
     /// Outputs with their seeds.
-    ends: Vec<(NodeId, NodeId)>,
+    ends: SmallVec<[(NodeId, NodeId); 1]>,
     /// The values of `wrt` that are on the tape.
     targets: Vec<Option<NodeId>>,
     /// The walk that numbers the nodes.
@@ -134,27 +135,22 @@ impl<'a> Tape<'a> {
         still: &'a Still,
     ) -> Tape<'a> {
         let (search, walk) = walks;
-        let found = search_back(outputs, wrt, search, still);
-        found.iter().enumerate().for_each(|(i, (node, _))| node.set_place(i));
-        let mut reaches = vec![false; found.len()];
+        let mut found = search_back(outputs, wrt, search, still);
+        found.iter().enumerate().for_each(|(i, (node, ..))| node.set_place(i));
+        let mut reaches: SmallVec<[bool; SOME]> = SmallVec::from_elem(false, found.len());
         for x in wrt.iter().filter(|x| x.node().was_met(search)) {
             reaches[x.node().place()] = true;
         }
-        let mut active = vec![false; found.len()];
-        for (i, (_, inputs)) in found.iter().enumerate() {
-            active[i] = inputs.iter().any(|x| reaches[x.place()]);
-            reaches[i] |= active[i];
+        for (i, (_, inputs, is_active)) in found.iter_mut().enumerate() {
+            *is_active = inputs.iter().any(|x| reaches[x.place()]);
+            reaches[i] |= *is_active;
         }
+        found.retain(|(.., is_active)| *is_active);
+        add_segments(&mut found, still);
 
-        let mut tape = Tape {
-            nodes: Vec::with_capacity(found.len()),
-            ends: Vec::new(),
-            targets: Vec::new(),
-            walk,
-            segments: Vec::new(),
-        };
-        let found: Vec<_> = found.into_iter().zip(active).filter(|(_, active)| *active).map(|(node, _)| node).collect();
-        for (node, inputs, is_active) in with_segments(found, still) {
+        let mut tape =
+            Tape { nodes: SmallVec::new(), ends: SmallVec::new(), targets: Vec::new(), walk, segments: Vec::new() };
+        for &(node, inputs, is_active) in &found {
             for x in inputs {
                 tape.number(x, None, false);
             }
@@ -292,16 +288,15 @@ impl<'a> Tape<'a> {
 
     /// Records the gradients.
     fn record(&self, backward: &Backward, create_graph: bool) -> Vec<Option<Tensor>> {
-        let mut recorded: Vec<Arc<Node>> = Vec::with_capacity(backward.steps.len());
+        let mut recorded: SmallVec<[Arc<Node>; SOME]> = SmallVec::new();
         let first = next_ids(backward.steps.len());
         for (id, (kind, operands)) in (first..).zip(&backward.steps) {
-            let inputs: Inputs = operands.iter().map(|&x| self.get(x, &recorded).clone()).collect();
-            let requires_grad = create_graph && inputs.iter().any(|x| x.requires_grad);
-            let released = !create_graph && !inputs.is_empty();
-            let place = Place::of(kind, &inputs);
-            let node = Node::new(id, kind.clone(), place, requires_grad, false, State::Pending(inputs));
-            node.released.store(released, Ordering::Relaxed);
-            recorded.push(node.shared());
+            let inputs = || operands.iter().map(|&x| self.get(x, &recorded));
+            let requires_grad = create_graph && inputs().any(|x| x.requires_grad);
+            let released = !create_graph && !operands.is_empty();
+            let recording = Recording { id, requires_grad, boundary: false, released };
+            let node = Node::recorded(recording, kind.clone(), inputs(), None);
+            recorded.push(node);
         }
         let results = backward.results.iter();
         results.map(|result| result.map(|x| Tensor::hold(self.get(x, &recorded).clone()))).collect()
@@ -361,42 +356,37 @@ fn is_parameter(node: &Node) -> bool {
 /// A node, its operands, and whether gradients flow through it.
 type Found<'a> = (&'a Arc<Node>, &'a [Arc<Node>], bool);
 
-/// The nodes that gradients flow through, and others that are recorded in a segment and not computed yet: masks of dropout,
-/// say. In the order of recording.
-fn with_segments<'a>(active: Vec<(&'a Arc<Node>, &'a [Arc<Node>])>, still: &'a Still) -> Vec<Found<'a>> {
-    let mut stack: Vec<&Arc<Node>> =
-        active.iter().filter(|(node, _)| node.segment.is_some()).flat_map(|(_, inputs)| inputs.iter()).collect();
-    let mut all: Vec<Found<'a>> = active.iter().map(|&(node, inputs)| (node, inputs, true)).collect();
+/// Adds to the nodes that gradients flow through, which are in the order of recording, others that are recorded in a segment
+/// and not computed yet: masks of dropout, say.
+fn add_segments<'a>(found: &mut SmallVec<[Found<'a>; SOME]>, still: &'a Still) {
+    let in_segments = found.iter().filter(|(node, ..)| node.segment.is_some());
+    let mut stack: Vec<&Arc<Node>> = in_segments.flat_map(|(_, inputs, _)| inputs.iter()).collect();
     if stack.is_empty() {
-        return all;
+        return;
     }
-    let mut seen: FxHashSet<u64> = active.iter().map(|(node, _)| node.id).collect();
+    let mut seen: FxHashSet<u64> = found.iter().map(|(node, ..)| node.id).collect();
     while let Some(node) = stack.pop() {
         if let Some(inputs) = node.operands(still).filter(|_| node.segment.is_some())
             && seen.insert(node.id)
         {
             stack.extend(inputs);
-            all.push((node, inputs, false));
+            found.push((node, inputs, false));
         }
     }
-    all.sort_unstable_by_key(|(node, ..)| node.id);
-    all
+    found.sort_unstable_by_key(|(node, ..)| node.id);
 }
 
-/// Nodes that there is room for at once: more than small models have.
-const SOME: usize = 64;
-
-/// The nodes that the outputs depend on, with their operands, in the order of recording. Gradients stop at boundaries.
+/// The nodes that the outputs depend on, with their operands and nothing said about gradients yet, in the order of recording. Gradients stop at boundaries.
 #[track_caller]
 fn search_back<'a>(
     outputs: &[&'a Tensor],
     wrt: &[&'a Tensor],
     walk: u64,
     still: &'a Still,
-) -> Vec<(&'a Arc<Node>, &'a [Arc<Node>])> {
+) -> SmallVec<[Found<'a>; SOME]> {
     let only = wrt.first().filter(|first| wrt.iter().all(|x| Arc::ptr_eq(x.node(), first.node())));
-    let mut found: Vec<(&Arc<Node>, &[Arc<Node>])> = Vec::with_capacity(SOME);
-    let mut stack: Vec<&Arc<Node>> = Vec::with_capacity(SOME);
+    let mut found: SmallVec<[Found; SOME]> = SmallVec::new();
+    let mut stack: SmallVec<[&Arc<Node>; SOME]> = SmallVec::new();
     stack.extend(outputs.iter().map(|output| output.node()).filter(|n| n.meet(walk)));
     while let Some(node) = stack.pop() {
         // What lies beyond the only variable does not matter.
@@ -414,8 +404,7 @@ fn search_back<'a>(
             );
         }
         stack.extend(inputs.iter().filter(|x| x.meet(walk)));
-        found.push((node, inputs));
+        found.push((node, inputs, false));
     }
-    found.sort_unstable_by_key(|(node, _)| node.id);
-    found
+    in_order(found.iter().map(|(node, ..)| node.id)).iter().map(|&i| found[i as usize]).collect()
 }

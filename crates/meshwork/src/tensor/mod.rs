@@ -42,6 +42,7 @@ pub(crate) use planning::{forget_peaks, plan_only};
 use crate::mesh::is_mesh;
 use kind::Kind;
 use meshwork_graph::{DType, Op, Type};
+use meshwork_runtime::DeviceId;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -101,23 +102,29 @@ impl Tensor {
     /// At the caller's line, when the operands do not fit.
     #[track_caller]
     pub fn record(op: impl Into<Op>, inputs: &[&Tensor]) -> Tensor {
-        let entered = entered(inputs);
-        let entered: SmallVec<[&Tensor; 3]> = entered.iter().collect();
-        let inputs = if entered.is_empty() { inputs } else { &entered };
-        let kinds: SmallVec<[&Kind; 3]> = inputs.iter().map(|t| &*t.node.kind).collect();
-        let mut op = op.into();
-        if let Some(part) = part::common_part(inputs.iter().map(|t| t.node.part())) {
-            part.apply(&mut op, &kinds.iter().map(|kind| &kind.ty).collect::<Vec<_>>());
+        Tensor::record_op(&mut op.into(), inputs)
+    }
+
+    #[track_caller]
+    fn record_op(op: &mut Op, inputs: &[&Tensor]) -> Tensor {
+        let mut devices = inputs.iter().filter_map(|t| t.node.device());
+        if let Some(first) = devices.next() {
+            device::assert_is_there(first);
+            if let Some(other) = devices.find(|&device| device != first) {
+                return Tensor::record_op(op, &entered(op, inputs, [first, other]).iter().collect::<Vec<_>>());
+            }
         }
-        let kind = match Kind::of(&op, &kinds) {
+        let kinds: SmallVec<[&Kind; 3]> = inputs.iter().map(|t| &*t.node.kind).collect();
+        if let Some(part) = part::common_part(inputs.iter().map(|t| t.node.part())) {
+            part.apply(op, &kinds.iter().map(|kind| &kind.ty).collect::<Vec<_>>());
+        }
+        let kind = match Kind::of(op, &kinds) {
             Ok(kind) => kind,
             Err(e) => panic!("{e}"),
         };
-        one_device(&kind, inputs);
         let off = node::grad_is_off();
         let requires_grad = !off && inputs.iter().any(|t| t.node.requires_grad);
-        let inputs = inputs.iter().map(|t| t.node.clone()).collect();
-        Tensor::hold(Node::pending(kind, inputs, requires_grad, off).shared())
+        Tensor::hold(Node::pending(kind, inputs.iter().map(|t| &t.node), requires_grad, off))
     }
 
     /// Records a user's own operation.
@@ -195,8 +202,7 @@ impl Tensor {
         self.node.device().into_iter().for_each(device::assert_is_there);
         let op = meshwork_graph::ops::Reshape { shape: self.ty().shape.clone() };
         let kind = Kind::of(&op.into(), &[&self.node.kind]).unwrap_or_else(|e| unreachable!("the same shape: {e}"));
-        let inputs = std::iter::once(self.node.clone()).collect();
-        Tensor::hold(Node::pending(kind, inputs, requires_grad, true).shared())
+        Tensor::hold(Node::pending(kind, std::iter::once(&self.node), requires_grad, true))
     }
 
     /// A dimension given by a number that may count from the end.
@@ -217,28 +223,24 @@ impl Tensor {
     }
 }
 
-/// The operands, all on a mesh, where one is on a mesh and another on a device: that one enters as a batch. Empty where
-/// nothing is to be done.
+/// The operands, which are on different devices, all on the mesh that one of them is on: those on a device enter as a batch.
+///
+/// # Panics
+/// When none is on a mesh, or they are on different ones.
 #[track_caller]
-fn entered(inputs: &[&Tensor]) -> SmallVec<[Tensor; 3]> {
+fn entered(op: &Op, inputs: &[&Tensor], devices: [DeviceId; 2]) -> SmallVec<[Tensor; 3]> {
     let on_mesh = |t: &Tensor| t.node.device().is_some_and(is_mesh);
     let elsewhere = |t: &Tensor| t.node.device().is_some_and(|id| !is_mesh(id));
-    if inputs.len() < 2 || !inputs.iter().any(|t| on_mesh(t)) || !inputs.iter().any(|t| elsewhere(t)) {
-        return SmallVec::new();
+    let name = op.operation().name();
+    let apart = |devices: [DeviceId; 2]| -> ! {
+        let [first, other]: [String; 2] = devices.map(device::name);
+        panic!("{name}: operands on {first} and {other}: bring them together with .to(&device)")
+    };
+    let mut meshes = inputs.iter().filter(|t| on_mesh(t)).filter_map(|t| t.node.device());
+    let Some(first) = meshes.next() else { apart(devices) };
+    if let Some(other) = meshes.find(|&mesh| mesh != first) {
+        apart([first, other]);
     }
     let mesh = inputs.iter().find_map(|t| t.mesh()).expect("an operand on a mesh");
     inputs.iter().map(|t| if elsewhere(t) { t.entering(&mesh) } else { (*t).clone() }).collect()
-}
-
-/// Checks that the operands that have a device have the same one, which is there.
-#[track_caller]
-fn one_device(kind: &Kind, inputs: &[&Tensor]) {
-    let mut devices = inputs.iter().filter_map(|t| t.node.device());
-    let Some(first) = devices.next() else { return };
-    device::assert_is_there(first);
-    if let Some(other) = devices.find(|&device| device != first) {
-        let (name, first, other): (_, String, String) =
-            (kind.op.operation().name(), device::name(first), device::name(other));
-        panic!("{name}: operands on {first} and {other}: bring them together with .to(&device)");
-    }
 }

@@ -72,6 +72,9 @@ thread_local! {
     static SPARE: RefCell<Vec<Arc<Node>>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Nodes that there is room for on a stack: more than small models have.
+pub(crate) const SOME: usize = 64;
+
 /// Most nodes that a thread keeps for reuse.
 const MAX_SPARE: usize = 1024;
 
@@ -85,13 +88,60 @@ pub(crate) fn next_ids(count: usize) -> u64 {
     NEXT.fetch_add(count as u64, Ordering::Relaxed)
 }
 
+/// What is recorded of an operation besides its kind and operands.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Recording {
+    /// Position in the order of recording.
+    pub id: u64,
+    /// See [`Node`].
+    pub requires_grad: bool,
+    pub boundary: bool,
+    pub released: bool,
+}
+
 impl Node {
-    /// Records an operation.
-    pub fn pending(kind: Arc<Kind>, inputs: Inputs, requires_grad: bool, boundary: bool) -> Node {
-        let place = Place::of(&kind, &inputs);
-        let mut node = Self::new(next_ids(1), kind, place, requires_grad, boundary, State::Pending(inputs));
-        node.segment = current_segment();
-        node
+    /// Records an operation, within the segment that is being recorded.
+    pub fn pending<'a>(
+        kind: Arc<Kind>,
+        inputs: impl Iterator<Item = &'a Arc<Node>>,
+        requires_grad: bool,
+        boundary: bool,
+    ) -> Arc<Node> {
+        let recording = Recording { id: next_ids(1), requires_grad, boundary, released: false };
+        Self::recorded(recording, kind, inputs, current_segment())
+    }
+
+    /// An operation that is computed later. It is written where it will lie: what is moved just after it was put together
+    /// waits for its parts.
+    pub fn recorded<'a>(
+        recording: Recording,
+        kind: Arc<Kind>,
+        inputs: impl Iterator<Item = &'a Arc<Node>>,
+        segment: Option<Arc<Segment>>,
+    ) -> Arc<Node> {
+        let Recording { id, requires_grad, boundary, released } = recording;
+        let mut shared = match SPARE.with_borrow_mut(Vec::pop) {
+            Some(spare) => spare,
+            None => Arc::new(Self::new(id, kind.clone(), Place::default(), false, false, State::Gone)),
+        };
+        let Some(node) = Arc::get_mut(&mut shared) else { unreachable!("nobody else refers to spare nodes") };
+        node.id = id;
+        node.requires_grad = requires_grad && kind.ty.dtype.is_float();
+        node.kind = kind;
+        node.boundary = boundary;
+        node.segment = segment;
+        *node.released.get_mut() = released;
+        *node.holders.get_mut() = 0;
+        *node.walk.get_mut() = 0;
+        let state = node.state.own();
+        *state = State::Pending(Inputs::new());
+        if let State::Pending(operands) = state {
+            inputs.for_each(|x| operands.push(x.clone()));
+            let place = Place::of(&node.kind, operands);
+            *node.device.get_mut() = place.device.map_or(0, |device| device.0);
+            *node.part.get_mut() = place.part.map_or(0, |part| part.0);
+        }
+        shared
     }
 
     /// A value that is there already.
@@ -127,10 +177,7 @@ impl Node {
     /// The node to be referred to, in memory of an earlier one if there is any.
     pub fn shared(self) -> Arc<Node> {
         let Some(mut spare) = SPARE.with_borrow_mut(Vec::pop) else { return Arc::new(self) };
-        match Arc::get_mut(&mut spare) {
-            Some(node) => *node = self,
-            None => spare = Arc::new(self),
-        }
+        *Arc::get_mut(&mut spare).expect("nobody else refers to spare nodes") = self;
         spare
     }
 
@@ -179,9 +226,14 @@ impl Node {
         self.state.get(still)
     }
 
-    /// Puts another state in the place of the old one.
-    pub fn replace(&self, state: State, still: &mut Still) -> State {
-        std::mem::replace(self.state.get_mut(still), state)
+    /// The node was computed, or will be: its value is `content`, if it is kept, whose history stays where it `keeps_history`.
+    pub fn settle(&self, content: Option<Content>, keeps_history: bool, still: &mut Still) {
+        let state = self.state.get_mut(still);
+        let history = match state {
+            State::Pending(inputs) if keeps_history => std::mem::take(inputs),
+            _ => Inputs::new(),
+        };
+        *state = content.map_or(State::Gone, |content| State::Ready { content, history });
     }
 
     pub fn is_pending(&self, still: &Still) -> bool {
@@ -323,6 +375,21 @@ pub(crate) fn let_go(nodes: impl Iterator<Item = Arc<Node>>, still: &Still) {
             }
         }
     });
+}
+
+/// Numbers of what was found in the order of recording, from the positions in it, of which no two are equal.
+pub(crate) fn in_order(ids: impl ExactSizeIterator<Item = u64> + Clone) -> SmallVec<[u32; SOME]> {
+    let first = ids.clone().min().unwrap_or(0);
+    let span = ids.clone().max().map_or(0, |last| (last - first) as usize + 1);
+    if span > 8 * ids.len() {
+        let mut found: Vec<(u64, u32)> = ids.zip(0..).collect();
+        found.sort_unstable();
+        return found.into_iter().map(|(_, i)| i).collect();
+    }
+    const NONE: u32 = u32::MAX;
+    let mut places: SmallVec<[u32; 2 * SOME]> = SmallVec::from_elem(NONE, span);
+    ids.zip(0..).for_each(|(id, i)| places[(id - first) as usize] = i);
+    places.into_iter().filter(|&i| i != NONE).collect()
 }
 
 /// Whether gradients are switched off on this thread.
