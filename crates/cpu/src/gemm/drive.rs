@@ -26,6 +26,8 @@ const WIDEST: usize = 2048;
 const LARGE: usize = 512;
 /// Rows or columns of a task that is cut further.
 const LEAST: usize = 96;
+/// Tiles of a task, one below the other, beside which one more does not count.
+const MANY: usize = 32;
 /// Elements of the result for each number that may be packed again so that threads have whole rows.
 const AGAIN: usize = 2;
 /// Numbers of a right operand that all tasks may share, packed: fewer are packed in less time than threads need to come
@@ -150,8 +152,8 @@ struct Plan {
     size: Size,
     /// Ranges of rows, columns and terms.
     parts: [usize; 3],
-    /// Rows and columns of a tile; tasks take whole ones.
-    tile: [usize; 2],
+    /// Tasks begin at multiples of so many rows and columns.
+    step: [usize; 2],
     /// Terms of a task: a power of two of blocks.
     terms: usize,
     bounds: Bounds,
@@ -234,15 +236,19 @@ impl Plan {
                 shared = Some(packed::numbers(&chunks, [size.terms, size.columns], width));
             }
         }
+        // A tile more for one of the threads is time that the others wait; a lower tile in each task costs less.
+        let is_even = tiles[0] >= MANY * parts[0] || tiles[0].div_ceil(parts[0]) * height * parts[0] == size.rows;
+        let step = [if is_even { height } else { kernels.floor.min(height) }, width];
+        let most = |d: usize, len: usize| (len.div_ceil(step[d]).div_ceil(parts[d]) * step[d]).min(len);
         let bounds = Bounds {
-            rows: (tiles[0].div_ceil(parts[0]) * height).min(size.rows),
-            columns: (tiles[1].div_ceil(parts[1]) * width).min(size.columns),
+            rows: most(0, size.rows),
+            columns: most(1, size.columns),
             terms: (run * size.block).min(size.terms),
             height,
             chunks,
         };
         let parts = [parts[0], parts[1], blocks.div_ceil(run)];
-        Plan { products, size, parts, tile: [height, width], terms: run * size.block, bounds, shared }
+        Plan { products, size, parts, step, terms: run * size.block, bounds, shared }
     }
 
     fn tasks(&self) -> usize {
@@ -255,10 +261,10 @@ impl Plan {
         if runs > 1 { room::<T>(runs * self.products * self.size.rows * self.size.columns) } else { 0 }
     }
 
-    /// Rows (`d` = 0) or columns (1) of a part: parts differ by a tile at most.
+    /// Rows (`d` = 0) or columns (1) of a part: parts differ by a step at most.
     fn range(&self, d: usize, part: usize) -> Range<usize> {
-        let (len, tile) = ([self.size.rows, self.size.columns][d], self.tile[d]);
-        let bound = |part: usize| (part * len.div_ceil(tile) / self.parts[d] * tile).min(len);
+        let (len, step) = ([self.size.rows, self.size.columns][d], self.step[d]);
+        let bound = |part: usize| (part * len.div_ceil(step) / self.parts[d] * step).min(len);
         bound(part)..bound(part + 1)
     }
 
