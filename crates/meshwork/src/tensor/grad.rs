@@ -376,7 +376,8 @@ fn add_segments<'a>(found: &mut SmallVec<[Found<'a>; SOME]>, still: &'a Still) {
     found.sort_unstable_by_key(|(node, ..)| node.id);
 }
 
-/// The nodes that the outputs depend on, with their operands and nothing said about gradients yet, in the order of recording. Gradients stop at boundaries.
+/// The nodes that the outputs depend on, with their operands and nothing said about gradients yet, in the order of
+/// recording. Gradients stop at boundaries.
 #[track_caller]
 fn search_back<'a>(
     outputs: &[&'a Tensor],
