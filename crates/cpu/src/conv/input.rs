@@ -59,13 +59,8 @@ impl Plan {
         while tasks(channels) < 2 * threads && channels > step {
             channels = (channels / 2 / step).max(1) * step;
         }
-        let bounds = Bounds {
-            rows: channels * taps,
-            columns: samples * positions,
-            terms: size.terms,
-            height,
-            chunks: Chunks::new(&size, kernels.depth),
-        };
+        let numbers = [channels * taps, samples * positions, size.terms];
+        let bounds = Bounds::new(&kernels, numbers, height, Chunks::new(&size, kernels.depth));
         Plan { window: window.clone(), image: window.image(), size, samples, channels, bounds }
     }
 

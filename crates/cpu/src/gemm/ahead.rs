@@ -72,20 +72,44 @@ impl Ahead {
         }
     }
 
-    /// Adds the next `count` lines of a source, as long as there is room.
+    /// Adds the next `count` lines of a source, about, as long as there is room.
     #[inline]
     pub fn some(&mut self, source: &mut Source, mut count: usize) {
-        while count > 0 && self.count < RUNS && source.advance() {
-            let lines = (source.end - source.next).div_ceil(LINE).min(count);
-            self.add(source.first.with_addr(source.next), LINE as isize, lines);
-            source.next += lines * LINE;
-            count -= lines;
+        while count > 0 && self.count < RUNS {
+            match source {
+                Source::Pieces(pieces) => {
+                    if !pieces.advance() {
+                        return;
+                    }
+                    let lines = (pieces.end - pieces.next).div_ceil(LINE).min(count);
+                    self.add(pieces.first.with_addr(pieces.next), LINE as isize, lines);
+                    pieces.next += lines * LINE;
+                    count -= lines;
+                }
+                Source::Even(Even { first, step, count: left, bytes }) => {
+                    let pieces = count.div_ceil(bytes.div_ceil(LINE)).min(*left);
+                    for column in (0..*bytes).step_by(LINE) {
+                        self.add(first.wrapping_add(column), *step, pieces);
+                    }
+                    *first = first.wrapping_offset(pieces as isize * *step);
+                    *left -= pieces;
+                    return;
+                }
+            }
         }
     }
 }
 
-/// Memory that will be read soon: pieces of so many bytes each, line by line.
-pub struct Source<'a> {
+/// Memory that will be read soon.
+pub enum Source<'a> {
+    /// Pieces that lie anywhere, line by line.
+    Pieces(Pieces<'a>),
+    /// Pieces at equal distances, the first lines of some before their second ones.
+    Even(Even),
+}
+
+/// Pieces of so many bytes each, wherever they lie.
+pub struct Pieces<'a> {
     first: *const u8,
     /// Where pieces begin, in elements of `size` bytes.
     pieces: &'a [isize],
@@ -96,23 +120,42 @@ pub struct Source<'a> {
     end: usize,
 }
 
+/// `count` pieces of so many bytes each, `step` bytes apart.
+pub struct Even {
+    first: *const u8,
+    step: isize,
+    count: usize,
+    bytes: usize,
+}
+
 impl<'a> Source<'a> {
     /// Pieces of `length` elements each.
     pub fn new<S>(first: *const S, pieces: &'a [isize], length: usize) -> Self {
         let size = size_of::<S>();
-        Source { first: first.cast(), pieces, size, bytes: length * size, next: 0, end: 0 }
+        Source::Pieces(Pieces { first: first.cast(), pieces, size, bytes: length * size, next: 0, end: 0 })
+    }
+
+    /// `count` pieces of `length` elements each, `step` elements apart.
+    pub fn even<S>(first: *const S, step: isize, count: usize, length: usize) -> Self {
+        let size = size_of::<S>();
+        Source::Even(Even { first: first.cast(), step: step * size as isize, count, bytes: length * size })
     }
 
     /// Nothing.
     pub fn none() -> Self {
-        Source::new(std::ptr::null::<u8>(), &[], 0)
+        Source::even(std::ptr::null::<u8>(), 0, 0, 1)
     }
 
     /// Lines, about.
     pub fn lines(&self) -> usize {
-        self.pieces.len() * self.bytes.div_ceil(LINE)
+        match self {
+            Source::Pieces(Pieces { pieces, bytes, .. }) => pieces.len() * bytes.div_ceil(LINE),
+            Source::Even(Even { count, bytes, .. }) => count * bytes.div_ceil(LINE),
+        }
     }
+}
 
+impl Pieces<'_> {
     /// Goes on to the next piece at the end of one; says whether there was one.
     #[inline]
     fn advance(&mut self) -> bool {
@@ -123,5 +166,40 @@ impl<'a> Source<'a> {
         let start = self.first.wrapping_offset(piece * self.size as isize).addr();
         (self.pieces, self.next, self.end) = (rest, start / LINE * LINE, start + self.bytes);
         self.bytes > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Offsets of all lines that a source asks for, `share` at a time.
+    fn asked(mut source: Source, memory: &[f32], share: usize) -> Vec<usize> {
+        let mut ahead = Ahead::new();
+        let mut found = Vec::new();
+        for _ in 0..source.lines().div_ceil(share) {
+            ahead.clear();
+            ahead.some(&mut source, share);
+            for run in &ahead.runs[..ahead.count] {
+                let start = run.first.addr() - memory.as_ptr().addr();
+                found.extend((0..run.count).map(|i| start.wrapping_add_signed(i as isize * run.step)));
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
+    #[test]
+    fn shares_of_a_source_are_each_of_its_lines_once() {
+        let memory = vec![0f32; 4096];
+        let first = memory.as_ptr();
+        for share in [1, 2, 3, 7, 100] {
+            let one = asked(Source::even(first, 16, 37, 16), &memory, share);
+            assert_eq!(one, (0..37).map(|line| line * LINE).collect::<Vec<_>>(), "{share} lines of one piece");
+            let two = asked(Source::even(first, 100, 9, 32), &memory, share);
+            let lines: Vec<usize> = (0..9).flat_map(|piece| [piece * 400, piece * 400 + LINE]).collect();
+            assert_eq!(two, lines, "{share} lines of pieces of two");
+            assert_eq!(asked(Source::none(), &memory, share), []);
+        }
     }
 }

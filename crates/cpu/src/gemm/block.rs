@@ -2,7 +2,7 @@
 
 use super::ahead::{Ahead, LINE, RUNS, Source};
 use super::kernel::{ASKING, COUNTER, Call, Kernels, SILENT};
-use super::left::{Chunk, GAP, Left, distance, readable};
+use super::left::{Chunk, GAP, Left, distance, readable, resident};
 use super::offsets::evenly;
 use super::pack::{SLACK, dense, pack, pack_columns};
 use super::packed::Packed;
@@ -15,18 +15,14 @@ use crate::simd::Level;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
-/// Rows whose panels stay in the second-level cache together, and whose results are not too far apart.
-const ROWS: usize = 120;
-/// Numbers of those panels, at most.
-const NUMBERS: usize = 72 << 10;
-
 /// Bytes of the left operand's panels that stay in the second-level cache while panels of the right one come and go.
 const HELD: usize = 256 << 10;
 /// Rows from which a panel of the right operand is packed just before its tiles, where the left one's stay.
 const OFTEN: usize = 64;
 
-/// Rows up to which the right operand's panels are read in place, if a panel takes little of the first-level cache.
-const FEW: usize = 32;
+/// Tiles, one below the other, up to which the right operand's panels are read in place: what is read often is packed,
+/// unless all of a panel stays in the first-level cache where it lies.
+const FEW: usize = 11;
 /// Terms of such a panel, at most.
 const SHALLOW: usize = 256;
 
@@ -93,19 +89,22 @@ pub struct Bounds {
     pub terms: usize,
     /// Rows of a tile.
     pub height: usize,
+    /// Rows of the left side whose panels stay in the second-level cache together.
+    pub together: usize,
     /// How the terms are cut.
     pub chunks: Chunks,
 }
 
 impl Bounds {
-    fn depth(&self) -> usize {
-        self.chunks.terms.min(self.terms)
+    /// Bounds of so many rows, columns and terms.
+    pub fn new<T>(kernels: &Kernels<T>, [rows, columns, terms]: [usize; 3], height: usize, chunks: Chunks) -> Self {
+        let [most, bytes] = kernels.together;
+        let held = most.min(bytes / size_of::<T>() / chunks.terms.min(terms).max(1));
+        Bounds { rows, columns, terms, height, together: (held / height).max(1) * height, chunks }
     }
 
-    /// Rows of the left side whose panels stay in the second-level cache together.
-    fn together(&self) -> usize {
-        let rows = ROWS.min(NUMBERS / self.depth().max(1));
-        (rows / self.height).max(1) * self.height
+    fn depth(&self) -> usize {
+        self.chunks.terms.min(self.terms)
     }
 
     /// Numbers of the left side's panels that are needed at a time, for so many rows: those of a block, or all if they
@@ -114,7 +113,7 @@ impl Bounds {
         let (rows, depth) = (rows.next_multiple_of(self.height), distance(self.depth()));
         // Rows of fewer terms are the more, and each has a gap behind it.
         let held = HELD / size_of::<T>() + rows * GAP + self.height * depth;
-        (rows.min(self.together()) * depth).max((rows * depth).min(held)) + SLACK
+        (rows.min(self.together) * depth).max((rows * depth).min(held)) + SLACK
     }
 
     /// Bytes of scratch memory for one call.
@@ -311,15 +310,24 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         let beside = match (right_line, right_term_step) {
             _ if product.packed.is_some() => None,
             (Some(1), Some(step))
-                if same::<R, R::Real>() && row_count <= FEW && length <= SHALLOW && readable(step) =>
+                if same::<R, R::Real>()
+                    && length <= SHALLOW
+                    && (row_count.div_ceil(height) <= FEW && readable(step)
+                        || resident(
+                            step.unsigned_abs() * size_of::<R>(),
+                            length,
+                            (width * size_of::<R>()).div_ceil(LINE),
+                        )) =>
             {
                 column_count.is_multiple_of(kernels.lanes).then_some(step)
             }
             _ => None,
         };
         // Each panel of the right side is needed once where those of the left side stay: it is packed in its turn.
-        let in_turn =
-            product.packed.is_none() && row_count >= OFTEN && row_count * length * size_of::<L::Real>() <= HELD;
+        let in_turn = product.packed.is_none()
+            && beside.is_none()
+            && row_count >= OFTEN
+            && row_count * length * size_of::<L::Real>() <= HELD;
         // The first panel of the right side, the distance of the panels' columns and that of their terms.
         let (right_panels, right_column, right_term) = match beside {
             _ if let Some(packed) = product.packed => {
@@ -371,7 +379,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         let asks = numbers(chunks.block) > SILENT;
         let blocks = match in_turn {
             true => smallvec![0..row_count],
-            false => blocks(row_count, bounds.together(), height, left.numbers() >= LARGE && column_count > 4 * width),
+            false => blocks(row_count, bounds.together, height, left.numbers() >= LARGE && column_count > 4 * width),
         };
         for (number, block) in blocks.iter().enumerate() {
             // SAFETY: the operand is the caller's, the room this call's.
@@ -383,7 +391,6 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             let tiles = block.len().div_ceil(height);
             let mut source = blocks.get(number + 1).map_or_else(Source::none, |next| left.source(next));
             let share = source.lines().div_ceil(tiles * column_count.div_ceil(width));
-            let next_share = length.div_ceil(tiles);
             for column in (0..column_count).step_by(width) {
                 let wide = width.min(column_count - column);
                 if in_turn {
@@ -420,14 +427,22 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         ahead: ahead.runs(),
                     }
                 };
-                // The next panel of the right side that will be packed.
-                let next = match (right_line, right_term_step, right_lines.get(column + width)) {
-                    (Some(1), Some(step), Some(line)) if in_turn => {
-                        let wide = width.min(column_count - column - width);
-                        Some((data.wrapping_offset(line + right_terms[0]), wide, step))
+                // The next panel of the right side, or what it will be packed of.
+                let next = if column + width < column_count { column + width } else { 0 };
+                let mut coming = match (right_line, right_term_step) {
+                    _ if next == 0 && (beside.is_some() || number + 1 == blocks.len()) => Source::none(),
+                    (Some(1), Some(step)) if in_turn || beside.is_some() => {
+                        let first = data.wrapping_offset(right_lines[next] + right_terms[0]);
+                        Source::even(first, step, length, width.min(column_count - next))
                     }
-                    _ => None,
+                    _ if in_turn => Source::none(),
+                    _ => {
+                        let bytes = numbers(length) * width * size_of::<L::Real>();
+                        let first: *const u8 = right_panels.wrapping_add(next * right_column).cast();
+                        Source::even(first, LINE as isize, bytes.div_ceil(LINE), LINE)
+                    }
                 };
+                let next_share = coming.lines().div_ceil(tiles);
                 let mut row = block.start;
                 // Rows from here on are finished together.
                 let mut group = block.start;
@@ -456,12 +471,14 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     // Tiles whose results kernels store themselves are one call, as long as it can ask for all that they need:
                     // each for its own and, in the rest of the time, for what the next one begins with.
                     let mut most = if target.is_some() || direct { usize::MAX } else { 1 };
+                    let time = numbers(length) / ASKING;
+                    let runs = (across * size_of::<L::Real>()).div_ceil(LINE) * (call.merges + 1);
+                    let lines = if far { high * runs } else { 0 };
                     if far && asks {
-                        let columns = (across * size_of::<L::Real>()).div_ceil(LINE) * (call.merges + 1);
-                        let (lines, time) = (high * columns, length / ASKING);
-                        let has_time = lines + share + next_share <= time;
-                        most = most.min(if has_time { RUNS / (columns + OTHERS) } else { time / lines });
+                        let has_time = lines + share <= time;
+                        most = most.min(if has_time { RUNS / (runs + OTHERS) } else { time / lines });
                     }
+                    let next_share = next_share.min(time.saturating_sub(lines + share));
                     if finished_steps.is_some() && target.is_none() {
                         most = most.min((span - row % span) / height);
                     }
@@ -481,11 +498,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                             }
                         }
                         ahead.some(&mut source, share);
-                        if let Some((first, wide, step)) = next {
-                            let from = ((row - block.start) / height + number) * next_share;
-                            let count = next_share.min(length.saturating_sub(from));
-                            ahead.rows(first.wrapping_offset(from as isize * step), count, wide, step);
-                        }
+                        ahead.some(&mut coming, next_share);
                     }
                     call.ahead = ahead.runs();
                     // SAFETY: as above.

@@ -30,6 +30,8 @@ const LEAST: usize = 96;
 const MANY: usize = 32;
 /// Elements of the result for each number that may be packed again so that threads have whole rows.
 const AGAIN: usize = 2;
+/// Numbers of a result that a thread's own caches keep.
+const OWN: usize = 1 << 18;
 /// Numbers of a right operand that all tasks may share, packed: fewer are packed in less time than threads need to come
 /// together once more, more do not stay in the third-level cache.
 const SHARED: RangeInclusive<usize> = 1 << 14..=1 << 20;
@@ -170,7 +172,8 @@ impl Plan {
         // The update of a weight and other kernels cut rows: what a thread has written is in its own caches then, which
         // is worth more than packing all columns on each.
         let packed = size.columns * size.terms * (threads - 1) / threads;
-        let by_rows = packed * AGAIN <= size.rows * size.columns && size.rows >= threads * LEAST;
+        let result = size.rows * size.columns;
+        let by_rows = packed * AGAIN <= result && result <= threads * OWN && size.rows >= threads * LEAST;
         let widest = if size.rows >= ROWS || by_rows { WIDEST } else { COLUMNS };
         let mut parts = [size.rows.div_ceil(ROWS), size.columns.div_ceil(widest)];
         let mut run = blocks;
@@ -240,13 +243,8 @@ impl Plan {
         let is_even = tiles[0] >= MANY * parts[0] || tiles[0].div_ceil(parts[0]) * height * parts[0] == size.rows;
         let step = [if is_even { height } else { kernels.floor.min(height) }, width];
         let most = |d: usize, len: usize| (len.div_ceil(step[d]).div_ceil(parts[d]) * step[d]).min(len);
-        let bounds = Bounds {
-            rows: most(0, size.rows),
-            columns: most(1, size.columns),
-            terms: (run * size.block).min(size.terms),
-            height,
-            chunks,
-        };
+        let numbers = [most(0, size.rows), most(1, size.columns), (run * size.block).min(size.terms)];
+        let bounds = Bounds::new(kernels, numbers, height, chunks);
         let parts = [parts[0], parts[1], blocks.div_ceil(run)];
         Plan { products, size, parts, step, terms: run * size.block, bounds, shared }
     }

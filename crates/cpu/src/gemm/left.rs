@@ -146,7 +146,7 @@ impl<'a, S: Element> Chunk<'a, S> {
             (Some(1), Some(step))
                 if same::<S, S::Real>()
                     && columns <= REUSE
-                    && (readable(step) || resident(step.unsigned_abs() * size_of::<S>(), terms.len())) =>
+                    && (readable(step) || resident(step.unsigned_abs() * size_of::<S>(), terms.len(), 1)) =>
             {
                 there(height as isize, step, Access::Panel)
             }
@@ -220,11 +220,12 @@ fn sets(step: usize) -> usize {
     (PAGE >> step.trailing_zeros().min(PAGE.ilog2())).min(PAGE / LINE)
 }
 
-/// Whether the terms of a panel, `step` bytes apart, can be read in place again and again: they lie on lines of few sets
-/// of the first-level cache where the step is a multiple of a large power of two, and panels of the other side need
-/// the other ways.
-fn resident(step: usize, terms: usize) -> bool {
-    (terms * step.min(LINE)).div_ceil(LINE) <= sets(step) * WAYS
+/// Whether the terms of a panel, so many `lines` each and `step` bytes apart, can be read in place again and again: they lie on
+/// lines of few sets of the first-level cache where the step is a multiple of a large power of two, and panels of the
+/// other side need the other ways.
+pub fn resident(step: usize, terms: usize, lines: usize) -> bool {
+    let sets = (sets(step) * lines).min(PAGE / LINE);
+    (terms * step.min(lines * LINE)).div_ceil(LINE) <= sets * WAYS
 }
 
 /// Whether panels whose terms are `step` elements apart may be read where they lie: not if they would drive each other
@@ -233,15 +234,16 @@ pub fn readable(step: isize) -> bool {
     !step.unsigned_abs().is_multiple_of(CONFLICT)
 }
 
-/// How far apart rows of so many terms are copied to: an odd number of lines, so that they lie on all sets of the caches.
+/// How far apart rows of so many terms are copied to: an odd number of lines, so that they lie on all sets of the caches, and
+/// one number more, so that the rows of a tile come to their next lines one after the other and not all with one term.
 pub fn distance(terms: usize) -> usize {
-    (terms.div_ceil(NUMBERS) | 1) * NUMBERS
+    (terms.div_ceil(NUMBERS) | 1) * NUMBERS + 1
 }
 
 /// Numbers of f32 on a line of the caches.
 const NUMBERS: usize = LINE / size_of::<f32>();
 /// Numbers between the end of a copied row and the next one, at most.
-pub const GAP: usize = 2 * NUMBERS - 1;
+pub const GAP: usize = 2 * NUMBERS;
 
 /// Rows of neighbouring elements, `row` apart, and room for them, `step` apart.
 struct Rows<S: Element> {

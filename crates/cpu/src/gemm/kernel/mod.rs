@@ -92,6 +92,9 @@ pub struct Kernels<T: 'static> {
     /// Terms that are summed before sums leave the tiles, at most. More of them store sums less often, fewer leave
     /// panels of the right side in the first-level cache.
     pub depth: usize,
+    /// Rows whose panels stay in the second-level cache together, and bytes of these panels, at most: the more, the less often
+    /// panels of the right side come from the third.
+    pub together: [usize; 2],
     /// The functions.
     pub table: Table<T>,
 }
@@ -351,17 +354,23 @@ macro_rules! choose {
             match level {
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512 | Level::Avx512Bf16 => {
-                    Kernels { lanes: 64 / $bytes, floor: 4, low: &[(8, 4), (32, 8)], depth: 512, table: x86::$avx512 }
+                    let (together, table) = ([240, 576 << 10], x86::$avx512);
+                    Kernels { lanes: 64 / $bytes, floor: 4, low: &[(8, 4), (32, 8)], depth: 512, together, table }
                 }
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx2 => {
-                    Kernels { lanes: 32 / $bytes, floor: 4, low: &[(256, 4)], depth: 1024, table: x86::$avx2 }
+                    let (together, table) = ([120, 288 << 10], x86::$avx2);
+                    Kernels { lanes: 32 / $bytes, floor: 4, low: &[(256, 4)], depth: 1024, together, table }
                 }
                 #[cfg(target_arch = "aarch64")]
                 Level::Neon => {
-                    Kernels { lanes: 16 / $bytes, floor: 4, low: &[(32, 6)], depth: 512, table: neon::$neon }
+                    let (together, table) = ([120, 288 << 10], neon::$neon);
+                    Kernels { lanes: 16 / $bytes, floor: 4, low: &[(32, 6)], depth: 512, together, table }
                 }
-                _ => Kernels { lanes: 4, floor: 1, low: &[(32, 3)], depth: 512, table: portable::$portable },
+                _ => {
+                    let (together, table) = ([120, 288 << 10], portable::$portable);
+                    Kernels { lanes: 4, floor: 1, low: &[(32, 3)], depth: 512, together, table }
+                }
             }
         }
     };
