@@ -1,5 +1,7 @@
 //! The SIMD level that kernels run at. It never changes a bit of a result.
 
+#[cfg(target_arch = "x86_64")]
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// An instruction set that kernels are compiled for.
@@ -19,6 +21,15 @@ pub enum Level {
     /// in which a slow emulation stands for the one instruction; it does so only if it is told to.
     Avx512Bf16 = 5,
 }
+
+/// Whether the processor is a Zen 4 or older one of AMD's (families up to 19h), which stores a vector of AVX-512 in two
+/// cycles; others store one a cycle. Asked for once: in a virtual machine the host answers.
+#[cfg(target_arch = "x86_64")]
+pub(crate) static STORES_HALVES: LazyLock<bool> = LazyLock::new(|| {
+    let (maker, signature) = (std::arch::x86_64::__cpuid(0), std::arch::x86_64::__cpuid(1).eax);
+    let family = (signature >> 8 & 0xf) + if signature >> 8 & 0xf == 0xf { signature >> 20 & 0xff } else { 0 };
+    [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes).as_flattened() == b"AuthenticAMD" && family <= 0x19
+});
 
 /// 0: not yet detected.
 static CURRENT: AtomicU8 = AtomicU8::new(0);

@@ -33,7 +33,7 @@ const LARGE: usize = 1 << 14;
 const OTHERS: usize = 4;
 
 /// Numbers of a result that the second-level cache does not keep beside the panels.
-const FAR: usize = 1 << 16;
+pub const FAR: usize = 1 << 16;
 
 /// How the terms are cut into chunks, whose panels are packed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

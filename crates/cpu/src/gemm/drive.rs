@@ -1,7 +1,8 @@
 //! Cutting a product into tasks for a group of threads.
 
-use super::block::{Bounds, Chunks, Finish, Part, Product, compute};
-use super::kernel::Kernels;
+use super::ahead::LINE;
+use super::block::{Bounds, Chunks, FAR, Finish, Part, Product, compute};
+use super::kernel::{ASKING, Kernels};
 use super::left::Left;
 use super::merge::Row;
 use super::packed::{self, Packed};
@@ -291,7 +292,7 @@ pub fn height<T>(kernels: &Kernels<T>, rows: usize) -> usize {
 }
 
 /// As [`height`], but for the blocks of a product: the sums of short blocks leave the registers often, which lower
-/// tiles hide better.
+/// tiles hide better, and tiles of few terms have no time to ask for many lines of a far result.
 pub fn height_of<T>(kernels: &Kernels<T>, size: &Size) -> usize {
     let low = kernels.low.iter().find(|&&(block, _)| size.block <= block);
     if let Some(&(_, rows)) = low
@@ -299,6 +300,13 @@ pub fn height_of<T>(kernels: &Kernels<T>, size: &Size) -> usize {
         && size.block < size.terms
     {
         return rows;
+    }
+    if size.rows > kernels.rows() && size.block < size.terms && size.rows * size.columns >= FAR {
+        let lines = (kernels.columns() * size_of::<T>()).div_ceil(LINE);
+        let rows = size.terms / ASKING / lines;
+        if rows < kernels.rows() {
+            return rows.max(kernels.floor);
+        }
     }
     height(kernels, size.rows)
 }

@@ -354,8 +354,9 @@ macro_rules! choose {
             match level {
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512 | Level::Avx512Bf16 => {
+                    let low: &[_] = if *crate::simd::STORES_HALVES { &[(8, 4), (32, 8)] } else { &[(8, 4)] };
                     let (together, table) = ([240, 576 << 10], x86::$avx512);
-                    Kernels { lanes: 64 / $bytes, floor: 4, low: &[(8, 4), (32, 8)], depth: 512, together, table }
+                    Kernels { lanes: 64 / $bytes, floor: 4, low, depth: 512, together, table }
                 }
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx2 => {
