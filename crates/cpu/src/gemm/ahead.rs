@@ -1,7 +1,7 @@
 //! The lines of the caches that a kernel asks for while it computes.
 
 pub use crate::stream::LINE;
-use std::mem::size_of;
+use std::mem::{MaybeUninit, size_of};
 
 /// Lines so many bytes apart.
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ pub const RUNS: usize = 64;
 
 /// The lines of one call: runs, behind which is one of none.
 pub struct Ahead {
-    runs: [Lines; RUNS + 1],
+    runs: [MaybeUninit<Lines>; RUNS + 1],
     count: usize,
 }
 
@@ -38,7 +38,7 @@ impl Ahead {
     /// No lines.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        Ahead { runs: [*Lines::NONE; RUNS + 1], count: 0 }
+        Ahead { runs: [MaybeUninit::uninit(); RUNS + 1], count: 0 }
     }
 
     /// Forgets all lines.
@@ -50,15 +50,15 @@ impl Ahead {
     /// The first run.
     #[inline]
     pub fn runs(&mut self) -> *const Lines {
-        self.runs[self.count] = *Lines::NONE;
-        self.runs.as_ptr()
+        self.runs[self.count].write(*Lines::NONE);
+        self.runs.as_ptr().cast()
     }
 
     /// Adds a run, if there is room.
     #[inline]
     fn add(&mut self, first: *const u8, step: isize, count: usize) {
         if self.count < RUNS && count > 0 {
-            self.runs[self.count] = Lines { first, step, count };
+            self.runs[self.count].write(Lines { first, step, count });
             self.count += 1;
         }
     }
@@ -180,7 +180,8 @@ mod tests {
         for _ in 0..source.lines().div_ceil(share) {
             ahead.clear();
             ahead.some(&mut source, share);
-            for run in &ahead.runs[..ahead.count] {
+            // SAFETY: these were written.
+            for run in unsafe { ahead.runs[..ahead.count].assume_init_ref() } {
                 let start = run.first.addr() - memory.as_ptr().addr();
                 found.extend((0..run.count).map(|i| start.wrapping_add_signed(i as isize * run.step)));
             }

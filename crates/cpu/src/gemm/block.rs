@@ -12,7 +12,6 @@ use super::scratch::{Arena, room};
 use super::{Place, Side, Size};
 use crate::multiversion;
 use crate::simd::Level;
-use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
 /// Bytes of the left operand's panels that stay in the second-level cache while panels of the right one come and go.
@@ -193,19 +192,36 @@ unsafe fn offsets<'a>(arena: &mut Arena, len: usize) -> &'a mut [isize] {
     unsafe { std::slice::from_raw_parts_mut(room, len) }
 }
 
-/// Blocks of rows, at most `most` (a multiple of the height of a tile), about equal. Where they `grow`, the first ones are small:
-/// nothing has asked for their operand, which the next one's comes during.
-fn blocks(rows: usize, most: usize, height: usize, grow: bool) -> SmallVec<[Range<usize>; 16]> {
-    let (mut blocks, mut start) = (SmallVec::new(), 0);
-    let mut limit = if grow { 2 * height } else { most };
-    while start < rows {
-        let left = rows - start;
-        let length = if limit < most { limit } else { left.div_ceil(left.div_ceil(most)).next_multiple_of(height) };
-        let end = (start + length).min(rows);
-        blocks.push(start..end);
-        (start, limit) = (end, 2 * limit);
+/// Cuts rows into blocks of at most `most` (a multiple of the height of a tile, or all of them), about equal.
+struct Blocks {
+    rows: Range<usize>,
+    most: usize,
+    height: usize,
+    /// Rows of the next block, at most.
+    limit: usize,
+}
+
+impl Blocks {
+    /// Where blocks `grow`, the first ones are small: nothing has asked for their operand, which the next one's comes during.
+    fn new(rows: usize, most: usize, height: usize, grow: bool) -> Self {
+        Blocks { rows: 0..rows, most, height, limit: if grow { 2 * height } else { most } }
     }
-    blocks
+}
+
+impl Iterator for Blocks {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        if self.rows.is_empty() {
+            return None;
+        }
+        let (start, left) = (self.rows.start, self.rows.len());
+        let even = left.div_ceil(left.div_ceil(self.most)).next_multiple_of(self.height);
+        let length = if self.limit < self.most { self.limit } else { even };
+        self.rows.start = start + length.min(left);
+        self.limit *= 2;
+        Some(start..self.rows.start)
+    }
 }
 
 /// Computes the sums over `terms` (which begin at a block) for `rows` × `columns`.
@@ -280,6 +296,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
     // Numbers of the panels for so many terms.
     let in_pairs = pairs.is_some();
     let numbers = |terms: usize| if in_pairs { terms.div_ceil(2) } else { terms };
+    let mut merge = [std::ptr::null::<L::Real>(); u32::BITS as usize];
+    let mut ahead = Ahead::new();
     let mut start = 0;
     while start < terms.len() {
         let length = chunks.at(start, terms.len());
@@ -374,22 +392,25 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             (true, false) => Some(leaf.trailing_ones() as usize),
         };
 
-        let mut merge = [std::ptr::null::<L::Real>(); usize::BITS as usize];
-        let mut ahead = Ahead::new();
         let asks = numbers(chunks.block) > SILENT;
-        let blocks = match in_turn {
-            true => smallvec![0..row_count],
-            false => blocks(row_count, bounds.together, height, left.numbers() >= LARGE && column_count > 4 * width),
-        };
-        for (number, block) in blocks.iter().enumerate() {
+        let mut blocks = match in_turn {
+            true => Blocks::new(row_count, row_count, height, false),
+            false => {
+                let grow = left.numbers() >= LARGE && column_count > 4 * width;
+                Blocks::new(row_count, bounds.together, height, grow)
+            }
+        }
+        .peekable();
+        while let Some(block) = blocks.next() {
+            let next_block = blocks.peek();
             // SAFETY: the operand is the caller's, the room this call's.
-            let panels = unsafe { left.panels(block, left_room) };
+            let panels = unsafe { left.panels(&block, left_room) };
             if let Some(pairs) = &mut pairs {
                 pairs.meet(Factor::Left, panels.span);
             }
             // The rows of the next block come while this one is computed.
             let tiles = block.len().div_ceil(height);
-            let mut source = blocks.get(number + 1).map_or_else(Source::none, |next| left.source(next));
+            let mut source = next_block.map_or_else(Source::none, |next| left.source(next));
             let share = source.lines().div_ceil(tiles * column_count.div_ceil(width));
             for column in (0..column_count).step_by(width) {
                 let wide = width.min(column_count - column);
@@ -430,7 +451,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 // The next panel of the right side, or what it will be packed of.
                 let next = if column + width < column_count { column + width } else { 0 };
                 let mut coming = match (right_line, right_term_step) {
-                    _ if next == 0 && (beside.is_some() || number + 1 == blocks.len()) => Source::none(),
+                    _ if next == 0 && (beside.is_some() || next_block.is_none()) => Source::none(),
                     (Some(1), Some(step)) if in_turn || beside.is_some() => {
                         let first = data.wrapping_offset(right_lines[next] + right_terms[0]);
                         Source::even(first, step, length, width.min(column_count - next))

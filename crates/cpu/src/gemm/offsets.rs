@@ -107,7 +107,11 @@ impl Offsets {
     /// Writes the offsets of `start..start + out.len()` and says how far apart they are: see [`evenly`].
     pub fn fill(&self, start: usize, out: &mut [isize]) -> Option<isize> {
         if let [Axis::Step { stride, .. }] = *self.axes {
-            out.iter_mut().enumerate().for_each(|(i, o)| *o = (start + i) as isize * stride);
+            let mut at = start as isize * stride;
+            for o in &mut *out {
+                *o = at;
+                at += stride;
+            }
             return if out.len() > 1 { Some(stride) } else { Some(1) };
         }
         self.fill_by_digits(start, out);
