@@ -36,6 +36,8 @@ use std::sync::{Arc, OnceLock};
 
 /// Elements of a tile.
 const TILE: usize = TILE_COLUMNS;
+/// Elements of a part of a row that machine code computes in one run.
+const RUN: usize = 16 << 10;
 /// Elements of rows that are taken one by one, at least.
 const LONG: usize = 512;
 /// Steps of a tile from which the next one is asked for meanwhile.
@@ -110,6 +112,8 @@ struct Plan<'a> {
     behind: usize,
     /// How tiles are parts of rows, where some input does not lie together as a whole.
     bands: Option<Bands>,
+    /// Whether neighbouring tiles can be computed as one.
+    is_whole: bool,
     rows: usize,
     columns: usize,
     /// Rows of a tile.
@@ -131,6 +135,8 @@ struct Bands {
     rows: usize,
     /// Elements of a row.
     columns: usize,
+    /// Elements of a part, at most.
+    tile: usize,
 }
 
 /// The rows of a tile, or the columns of one row.
@@ -179,7 +185,7 @@ pub fn run(op: &Fused, inputs: &[Operand], outputs: &[Output], context: Context)
     match plan.bands {
         Some(bands) => {
             let count = (plan.rows / bands.columns).div_ceil(bands.rows) * bands.tiles();
-            let grain = (plan.grain * plan.tile_rows).div_ceil(bands.rows * bands.columns.min(TILE));
+            let grain = (plan.grain * plan.tile_rows).div_ceil(bands.rows * bands.columns.min(bands.tile));
             context.par.ranges(count, grain, &|parts| plan.run(|room| plan.bands(room, parts.clone(), bands)));
         }
         None => {
@@ -244,7 +250,7 @@ impl Source {
 
 impl<'a> Plan<'a> {
     fn new(op: &'a Fused, inputs: &[Operand], outputs: &[Output], context: Context) -> Self {
-        let bands = Bands::of(op, inputs, outputs);
+        let mut bands = Bands::of(op, inputs, outputs);
         let mut behind = 0;
         let source = |(operand, of_rows): (&Operand, bool)| {
             // SAFETY: the offset is that of an element.
@@ -293,7 +299,12 @@ impl<'a> Plan<'a> {
         let sinks = op.outputs.iter().zip(outputs).zip(&written).map(sink).collect();
         let level = context.level;
         let placement = placement(place::Region { op, lies: &lies, written: &written, level });
+        let is_one_run = placement.is_one_run();
+        if let Some(bands) = bands.as_mut().filter(|_| is_one_run) {
+            bands.tile = RUN;
+        }
         Plan {
+            is_whole: is_one_run && sources.iter().all(|source| source.walk.is_dense()),
             op,
             sources,
             sinks,
@@ -325,6 +336,11 @@ impl<'a> Plan<'a> {
     }
 
     fn tiles(&self, room: Room, tiles: Range<usize>) {
+        if self.is_whole {
+            let start = tiles.start * self.tile_rows;
+            let rows = (tiles.end * self.tile_rows).min(self.rows) - start;
+            return self.tile(room, Span { start, rows, column: 0, columns: self.columns, width: self.columns }, None);
+        }
         for tile in tiles {
             let start = tile * self.tile_rows;
             let rows = self.tile_rows.min(self.rows - start);
@@ -342,10 +358,10 @@ impl<'a> Plan<'a> {
     /// Some parts of the bands, each a tile of all their rows.
     fn bands(&self, room: Room, parts: Range<usize>, bands: Bands) {
         let all = self.rows / bands.columns;
-        let first_of = |part: usize| (part / bands.tiles() * bands.rows, part % bands.tiles() * TILE);
+        let first_of = |part: usize| (part / bands.tiles() * bands.rows, part % bands.tiles() * bands.tile);
         for part in parts.clone() {
             let (first, column) = first_of(part);
-            let (rows, count) = (bands.rows.min(all - first), TILE.min(bands.columns - column));
+            let (rows, count) = (bands.rows.min(all - first), bands.tile.min(bands.columns - column));
             let start = |(row, column): (usize, usize)| row * bands.columns + column;
             let span = |row: usize| Span { start: start((row, column)), rows: count, column: 0, columns: 1, width: 1 };
             let next = (rows > 1 && part + 1 < parts.end).then(|| start(first_of(part + 1)));
@@ -580,11 +596,11 @@ impl Bands {
         let mut turned = walks.iter().zip(inputs).filter_map(turned);
         let bands = match turned.next() {
             Some(columns) if columns <= TILE || turned.any(|other| other != columns) => return None,
-            Some(columns) => Bands { rows: turned::ROWS, columns },
+            Some(columns) => Bands { rows: turned::ROWS, columns, tile: TILE },
             None => {
                 let lies_in_rows = |walk: &&Walk| walk.sizes.len() > 1 && matches!(walk.inner().1, 0 | 1);
                 let lengths = walks.iter().filter(lies_in_rows).map(|walk| walk.inner().0);
-                Bands { rows: 1, columns: lengths.filter(|&columns| columns >= LONG).min()? }
+                Bands { rows: 1, columns: lengths.filter(|&columns| columns >= LONG).min()?, tile: TILE }
             }
         };
         // Parts of rows begin with a line of what is written past the caches.
@@ -595,7 +611,7 @@ impl Bands {
 
     /// Tiles of a row.
     fn tiles(self) -> usize {
-        self.columns.div_ceil(TILE)
+        self.columns.div_ceil(self.tile)
     }
 }
 

@@ -384,7 +384,7 @@ fn a_transposed_operand_goes_past_the_caches_in_parts_of_rows() {
 #[test]
 fn rows_and_columns_are_repeated_over_long_rows() {
     let streamed = stream::STREAM_BYTES / 4 / 1040 + 1;
-    for (rows, columns) in [(5, 511), (5, 512), (3, 1300), (streamed, 1040), (streamed, 1041)] {
+    for (rows, columns) in [(5, 511), (5, 512), (3, 1300), (3, 2 * RUN + 48), (streamed, 1040), (streamed, 1041)] {
         let shape = Shape::new(&[rows, columns]);
         let a = Case::<f32>::dense(1, &[rows, columns]);
         let row = Case::new(2, columns, Layout::contiguous(&Shape::new(&[1, columns])).expand(&shape));

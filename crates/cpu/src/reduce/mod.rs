@@ -32,6 +32,10 @@ const LONG: usize = 256;
 const SHORT: usize = 32;
 /// Rows of up to so many terms are reduced as a matrix.
 const MATRIX: usize = 4096;
+/// Terms that are combined all at once, at least, where any order gives the same: a chain of comparisons would wait for itself.
+const MANY: usize = 64;
+/// Terms of a block of extrema, at least, which may be cut anywhere: its end takes as long as hundreds of terms.
+const EXTREMA: usize = 1 << 14;
 /// Bytes of one lane of columns that lie behind each other. Memory is faster the longer the pieces of rows are: over 10,000
 /// columns of f32 pieces of 8, 20 and 40 KB take 20, 17 and 14 ms on two Zen 4 cores. All lanes of a tile fit into a second
 /// cache of 1 MiB, too; smaller ones were not measured with it.
@@ -69,7 +73,10 @@ impl Plan {
         let dim = |d: usize| (layout.shape[d], layout.strides[d]);
         let kept = Walk::over((0..layout.shape.rank()).filter(|d| !op.dims.contains(d)).map(dim));
         let terms = Walk::over(op.dims.iter().map(|&d| dim(d)));
-        let blocks = op.blocks(&layout.shape);
+        let mut blocks = op.blocks(&layout.shape);
+        if matches!(op.op, ReduceOp::Max | ReduceOp::Min) {
+            blocks.unit = blocks.unit.max(EXTREMA.div_ceil(blocks.inner.max(1)));
+        }
         let (count, along) = terms.inner();
         let (outputs, apart) = kept.inner();
         let beside = apart == 1 && outputs >= 4 && !(along == 1 && count >= LANES);
@@ -486,6 +493,10 @@ impl<A: Accumulate> RowTree<A> {
 
 #[inline(always)]
 fn add_terms_body<T: Term, M: Monoid<T::Sum>>(_: M, lanes: &mut [T::Sum; LANES], offset: usize, terms: &[T]) {
+    if M::ANY_ORDER && terms.len() >= MANY {
+        lanes[0] = M::combine(lanes[0], M::all(terms));
+        return;
+    }
     let head = if offset == 0 { 0 } else { (LANES - offset).min(terms.len()) };
     for (lane, x) in lanes[offset..].iter_mut().zip(&terms[..head]) {
         *lane = M::combine(*lane, x.widen());
@@ -522,6 +533,9 @@ fn reduce_rows_body<T: Term, M: Monoid<T::Sum>>(op: M, rows: &[T], terms: usize,
 /// The result of a block. What follows it is read with its last terms but replaced by what changes nothing.
 #[inline(always)]
 fn reduce_block<T: Term, M: Monoid<T::Sum>>(_: M, rows: &[T], block: Range<usize>) -> T::Sum {
+    if M::ANY_ORDER && block.len() >= MANY {
+        return M::all(&rows[block]);
+    }
     let mut lanes = [M::identity(); LANES];
     let (chunks, tail) = rows[block.clone()].as_chunks::<LANES>();
     for chunk in chunks {

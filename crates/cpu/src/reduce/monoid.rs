@@ -2,11 +2,12 @@
 
 use crate::element::{extremum_f32, extremum_f64};
 use crate::narrow;
+use crate::stream::{LINE, prefetch};
 use half::{bf16, f16};
 use meshwork_graph::canonical::LANES;
 
 /// A type that reductions accumulate in.
-pub trait Accumulate: Copy + Send + Sync + 'static {
+pub trait Accumulate: Term<Sum = Self> {
     /// The start of sums.
     const ZERO: Self;
     /// What changes no sum, not even one of −0.
@@ -180,27 +181,37 @@ pub trait Monoid<A>: Copy + Send + Sync {
     /// Whether any order of the terms gives the same bits.
     const ANY_ORDER: bool = false;
     /// All of them combined; only where any order does.
-    fn all(_: &[A]) -> A {
+    fn all<T: Term<Sum = A>>(_: &[T]) -> A
+    where
+        A: Accumulate,
+    {
         unreachable!("the order of the terms matters")
     }
 }
 
+/// Bytes from what is compared to what is asked for: terms take so many instructions that a core sees few of them coming.
+const AHEAD: usize = 4096;
+
 /// The largest or smallest number, or NaN; `identity` changes neither.
 #[inline(always)]
-fn extremum<A: Accumulate, const LARGEST: bool>(identity: A, terms: &[A]) -> A {
+fn extremum<T: Term, const LARGEST: bool>(identity: T::Sum, terms: &[T]) -> T::Sum {
     const CHAINS: usize = 2 * LANES;
-    let better = |a: A::Rank, b: A::Rank| if LARGEST { a.max(b) } else { a.min(b) };
-    let mut best = [identity.rank::<LARGEST>(); CHAINS];
+    let rank = |x: T::Sum| x.rank::<LARGEST>();
+    let better = |a: <T::Sum as Accumulate>::Rank, b| if LARGEST { a.max(b) } else { a.min(b) };
+    let mut best = [rank(identity); CHAINS];
     let (chunks, tail) = terms.as_chunks::<CHAINS>();
     for chunk in chunks {
+        for line in (0..size_of_val(chunk)).step_by(LINE) {
+            prefetch(chunk.as_ptr().cast::<u8>().wrapping_add(AHEAD + line));
+        }
         for i in 0..CHAINS {
-            best[i] = better(best[i], chunk[i].rank::<LARGEST>());
+            best[i] = better(best[i], rank(chunk[i].widen()));
         }
     }
     for (best, x) in best.iter_mut().zip(tail) {
-        *best = better(*best, x.rank::<LARGEST>());
+        *best = better(*best, rank(x.widen()));
     }
-    A::ranked(best.into_iter().reduce(better).expect("chains"))
+    T::Sum::ranked(best.into_iter().reduce(better).expect("chains"))
 }
 
 macro_rules! monoid {
@@ -219,8 +230,8 @@ macro_rules! monoid {
                 }
                 $(const ANY_ORDER: bool = true;
                 #[inline(always)]
-                fn all(terms: &[A]) -> A {
-                    extremum::<A, $largest>(A::$identity, terms)
+                fn all<T: Term<Sum = A>>(terms: &[T]) -> A {
+                    extremum::<T, $largest>(A::$identity, terms)
                 })?
             }
         )*
