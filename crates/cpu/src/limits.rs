@@ -2,6 +2,7 @@
 //! against.
 
 use crate::{Level, Par, Shared};
+use memmap2::MmapMut;
 use std::hint::black_box;
 use std::ops::Range;
 use std::time::Instant;
@@ -163,8 +164,8 @@ pub struct Bandwidth {
 
 /// Bandwidths of arrays of 256 MiB that the threads of `par` stream through, each its own part.
 pub fn bandwidth(par: &Par, level: Level) -> Bandwidth {
-    let [mut a, mut b, mut c] = [(); 3].map(|()| vec![Line { _values: [1.0; 16] }; LEN / 16]);
-    let [a, b, c] = [&mut a, &mut b, &mut c].map(|array| Shared(array.as_mut_ptr().cast::<f32>()));
+    let mut arrays = [(); 3].map(|()| array());
+    let [a, b, c] = arrays.each_mut().map(|array| Shared(array.as_mut_ptr().cast::<f32>()));
     let parts = par.threads();
     let cut = |i: usize| if i == parts { LEN } else { (LEN / parts * i).next_multiple_of(64) };
     let seconds = |work: fn(Level, [Shared<f32>; 3], Range<usize>)| {
@@ -177,6 +178,17 @@ pub fn bandwidth(par: &Par, level: Level) -> Bandwidth {
     }
 }
 
+/// An array in memory as that of large tensors: of huge pages, where the system has them. On one server they are read and written
+/// an eighth faster.
+fn array() -> MmapMut {
+    let mut array = MmapMut::map_anon(ARRAY).expect("memory for an array");
+    #[cfg(target_os = "linux")]
+    let _ = array.advise(memmap2::Advice::HugePage);
+    // The bytes of normal numbers.
+    array.fill(0x3f);
+    array
+}
+
 fn best(runs: usize, mut work: impl FnMut()) -> f64 {
     let timed = (0..runs).map(|_| {
         let start = Instant::now();
@@ -184,12 +196,6 @@ fn best(runs: usize, mut work: impl FnMut()) -> f64 {
         start.elapsed().as_secs_f64()
     });
     timed.fold(f64::INFINITY, f64::min)
-}
-
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Line {
-    _values: [f32; 16],
 }
 
 /// The elements of a range of each array.
