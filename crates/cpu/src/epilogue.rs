@@ -6,6 +6,7 @@
 use crate::element::epilogue::{Follows, Tail};
 use crate::gemm::scratch::room;
 use crate::operand::Shared;
+use crate::stream::Line;
 use crate::{Context, Level, Operand, Output, dot, element};
 use meshwork_graph::ops::{Epilogue, Fused};
 use meshwork_graph::{Layout, Type};
@@ -80,7 +81,3 @@ fn lines(room: &mut Vec<Line>, bytes: usize) -> &mut [u8] {
     // SAFETY: lines are plain bytes.
     unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast(), room.len() * size_of::<Line>()) }
 }
-
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Line(#[allow(dead_code)] [u8; 64]);

@@ -38,6 +38,11 @@ impl Share {
 /// Bytes of a cache line.
 pub const LINE: usize = 64;
 
+/// Memory of a cache line.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub struct Line(#[allow(dead_code)] pub [u8; LINE]);
+
 /// A cache that lines are brought into.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cache {

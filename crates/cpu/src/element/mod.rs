@@ -18,7 +18,7 @@ pub use ops::{extremum_f32, extremum_f64};
 
 use crate::number::{Number, by_dtype};
 use crate::operand::Shared;
-use crate::stream::{self, Share};
+use crate::stream::{self, Line, Share};
 use crate::turned::{self, Held, Turned};
 use crate::walk::{Walk, extent};
 use crate::{Context, Level, Operand, Output, narrow};
@@ -614,11 +614,6 @@ impl Bands {
         self.columns.div_ceil(self.tile)
     }
 }
-
-/// A cache line of registers.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Line(#[allow(dead_code)] [u8; 64]);
 
 thread_local! {
     /// The registers of this thread.

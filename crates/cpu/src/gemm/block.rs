@@ -193,7 +193,7 @@ unsafe fn offsets<'a>(arena: &mut Arena, len: usize) -> &'a mut [isize] {
 }
 
 /// Cuts rows into blocks of at most `most` (a multiple of the height of a tile, or all of them), about equal.
-struct Blocks {
+struct RowBlocks {
     rows: Range<usize>,
     most: usize,
     height: usize,
@@ -201,14 +201,14 @@ struct Blocks {
     limit: usize,
 }
 
-impl Blocks {
+impl RowBlocks {
     /// Where blocks `grow`, the first ones are small: nothing has asked for their operand, which the next one's comes during.
     fn new(rows: usize, most: usize, height: usize, grow: bool) -> Self {
-        Blocks { rows: 0..rows, most, height, limit: if grow { 2 * height } else { most } }
+        RowBlocks { rows: 0..rows, most, height, limit: if grow { 2 * height } else { most } }
     }
 }
 
-impl Iterator for Blocks {
+impl Iterator for RowBlocks {
     type Item = Range<usize>;
 
     fn next(&mut self) -> Option<Range<usize>> {
@@ -394,10 +394,10 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
 
         let asks = numbers(chunks.block) > SILENT;
         let mut blocks = match in_turn {
-            true => Blocks::new(row_count, row_count, height, false),
+            true => RowBlocks::new(row_count, row_count, height, false),
             false => {
                 let grow = left.numbers() >= LARGE && column_count > 4 * width;
-                Blocks::new(row_count, bounds.together, height, grow)
+                RowBlocks::new(row_count, bounds.together, height, grow)
             }
         }
         .peekable();

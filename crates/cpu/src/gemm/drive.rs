@@ -138,14 +138,17 @@ impl<O> Finish<O> for Turned<'_, O> {
 // SAFETY: operands are only read, results written to by one task each.
 unsafe impl<S: Sync, O: Send> Sync for Batch<'_, S, O> {}
 
+/// Whether products of this size are computed in tiles, wherever the operands lie.
+fn by_tiles(size: &Size) -> bool {
+    size.terms > 0 && !strip::fits(size) && !strip::fits(&turn(size))
+}
+
 /// Whether results of this size come in finished parts, wherever the operands lie: not where sums of runs of terms are added in
 /// the end, nor where products are computed in strips.
 pub fn finishes<T: Real>(level: Level, size: Size, products: usize, threads: usize) -> bool {
     let kernels = T::kernels(level);
-    size.terms > 0
-        && [size, turn(&size)]
-            .iter()
-            .all(|&size| !strip::fits(&size) && Plan::new(&kernels, size, products, threads, true).parts[2] == 1)
+    by_tiles(&size)
+        && [size, turn(&size)].iter().all(|&size| Plan::new(&kernels, size, products, threads, true).parts[2] == 1)
 }
 
 /// How products are cut.
@@ -412,7 +415,7 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
     let kernels = S::Real::kernels(context.level);
     // SAFETY: the caller's promise.
     unsafe {
-        if batch.finish.is_some() && (strip::fits(&batch.size) || strip::fits(&other.size) || batch.size.terms == 0) {
+        if batch.finish.is_some() && !by_tiles(&batch.size) {
             return false;
         }
         let done = strip::multiply(batch, right, rights, arena, context)
