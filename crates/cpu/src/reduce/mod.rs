@@ -34,7 +34,7 @@ const SHORT: usize = 32;
 const MATRIX: usize = 4096;
 /// Terms that are combined all at once, at least, where any order gives the same: a chain of comparisons would wait for itself.
 const MANY: usize = 64;
-/// Terms of a block of extrema, at least, which may be cut anywhere: its end takes as long as hundreds of terms.
+/// Terms of a block of extrema by rows, at least, which may be cut anywhere: its end takes as long as hundreds of terms.
 const EXTREMA: usize = 1 << 14;
 /// Bytes of one lane of columns that lie behind each other. Memory is faster the longer the pieces of rows are: over 10,000
 /// columns of f32 pieces of 8, 20 and 40 KB take 20, 17 and 14 ms on two Zen 4 cores. All lanes of a tile fit into a second
@@ -74,15 +74,13 @@ impl Plan {
         let kept = Walk::over((0..layout.shape.rank()).filter(|d| !op.dims.contains(d)).map(dim));
         let terms = Walk::over(op.dims.iter().map(|&d| dim(d)));
         let mut blocks = op.blocks(&layout.shape);
-        if matches!(op.op, ReduceOp::Max | ReduceOp::Min) {
-            blocks.unit = blocks.unit.max(EXTREMA.div_ceil(blocks.inner.max(1)));
-        }
         let (count, along) = terms.inner();
         let (outputs, apart) = kept.inner();
         let beside = apart == 1 && outputs >= 4 && !(along == 1 && count >= LANES);
         let short = terms.len() <= SHORT && outputs >= LANES;
+        let is_extremum = matches!(op.op, ReduceOp::Max | ReduceOp::Min);
         // Extrema cost more at the end of a row than in its lanes, and take the other ways.
-        let matrix = matches!(op.op, ReduceOp::Sum | ReduceOp::Prod)
+        let matrix = !is_extremum
             && terms.is_dense()
             && kept.sizes.len() == 1
             && apart == terms.len() as isize
@@ -93,6 +91,9 @@ impl Plan {
             () if short => Way::Columns,
             () => Way::Rows,
         };
+        if is_extremum && way == Way::Rows {
+            blocks.unit = blocks.unit.max(EXTREMA.div_ceil(blocks.inner.max(1)));
+        }
         let width = if apart == 1 { LANE_BYTES } else { GATHERED_LANE_BYTES } / sum_size(dtype);
         let mut plan = Plan { kept, terms, blocks, way, width, by_block: false };
         let items = if way == Way::Columns { plan.column_tiles() } else { plan.kept.len() };
