@@ -219,7 +219,7 @@ impl Iterator for RowBlocks {
         let even = left.div_ceil(left.div_ceil(self.most)).next_multiple_of(self.height);
         let length = if self.limit < self.most { self.limit } else { even };
         self.rows.start = start + length.min(left);
-        self.limit *= 2;
+        self.limit = self.limit.saturating_mul(2);
         Some(start..self.rows.start)
     }
 }
