@@ -14,7 +14,11 @@
 //! themselves (`conv/direct_x86.rs`, `conv/weight_x86.rs`).
 
 #[cfg(target_arch = "x86_64")]
+mod abreast_x86;
+#[cfg(target_arch = "x86_64")]
 mod direct_x86;
+#[cfg(target_arch = "x86_64")]
+mod forward_x86;
 #[cfg(target_arch = "x86_64")]
 mod gather_x86;
 mod images;
@@ -22,7 +26,7 @@ pub mod input;
 #[cfg(target_arch = "x86_64")]
 mod input_x86;
 #[cfg(target_arch = "x86_64")]
-mod interleaved_x86;
+mod tile_x86;
 #[cfg(target_arch = "x86_64")]
 mod weight_x86;
 mod window;
@@ -35,10 +39,14 @@ use crate::gemm::real::same;
 use crate::gemm::scratch::Arena;
 use crate::gemm::{Element, Offsets, Place, Side, Size};
 use crate::operand::{Operand, Output};
+#[cfg(target_arch = "x86_64")]
+use abreast_x86::LANES;
 use images::{Along, Images};
 use meshwork_graph::canonical::Blocks;
 use meshwork_graph::ops::{Conv, ConvGeometry, ConvWeight};
 use meshwork_graph::{DType, Layout, Shape};
+#[cfg(target_arch = "x86_64")]
+use weight_x86::Fill;
 use window::Window;
 
 /// A convolution as one product per group, the unfolded input on the right.
@@ -125,12 +133,14 @@ impl Unfolded {
                 Along::Terms if direct_x86::suits_weight(self, threads) => {
                     direct_x86::weight_bytes(self, &images, threads)
                 }
-                Along::Terms => {
-                    let direct =
-                        interleaved_x86::LANES.into_iter().filter(|&lanes| weight_x86::suits(self, threads, lanes));
-                    direct.map(|lanes| weight_x86::bytes(self, threads, lanes)).max().unwrap_or(0)
+                Along::Columns => {
+                    let suited = LANES.into_iter().filter(|&lanes| forward_x86::suits(self, threads, lanes));
+                    suited.map(|lanes| forward_x86::bytes(self, threads, lanes)).max().unwrap_or(0)
                 }
-                Along::Columns => 0,
+                Along::Terms => {
+                    let suited = Fill::all().into_iter().filter(|&fill| weight_x86::suits(self, threads, fill));
+                    suited.map(|fill| weight_x86::bytes(self, threads, fill)).max().unwrap_or(0)
+                }
             });
         }
         bytes
@@ -150,22 +160,36 @@ impl Unfolded {
         if !same::<S, f32>() || !direct_x86::runs(context.level) {
             return false;
         }
-        let threads = context.par.lanes();
-        let run = match self.along {
-            Along::Columns if direct_x86::suits_forward(&self.window) => direct_x86::forward as direct_x86::Run,
-            Along::Terms if direct_x86::suits_weight(self, threads) => direct_x86::weight,
-            Along::Terms
-                if interleaved_x86::lanes(context.level)
-                    .is_some_and(|lanes| weight_x86::suits(self, threads, lanes)) =>
-            {
-                weight_x86::weight
-            }
-            _ => return false,
-        };
+        let (level, threads) = (context.level, context.par.lanes());
         let images = Images::<f32> { window: &self.window, data: x.slice().as_ptr(), along: self.along };
-        let (left, out) = (left.slice().as_ptr(), output.first());
-        // SAFETY: as in `run`.
-        unsafe { run(self, &images, left, out, Arena::new(scratch), context) };
+        let (left, out) = (left.slice::<f32>().as_ptr(), output.first::<f32>());
+        let arena = Arena::new(scratch);
+        // SAFETY: as in `run`; the level has vectors of such lengths.
+        unsafe {
+            match self.along {
+                Along::Columns if direct_x86::suits_forward(&self.window) => {
+                    direct_x86::forward(self, &images, left, out, arena, context);
+                }
+                Along::Terms if direct_x86::suits_weight(self, threads) => {
+                    direct_x86::weight(self, &images, left, out, arena, context);
+                }
+                Along::Columns => {
+                    let suits = |lanes| forward_x86::suits(self, threads, lanes);
+                    let Some(lanes) = abreast_x86::lanes(level, suits) else { return false };
+                    forward_x86::forward((self, lanes), images.data, left, out, arena, context);
+                }
+                Along::Terms => {
+                    let fill = |lanes| {
+                        let suits = |fill: &Fill| fill.is_of(lanes) && weight_x86::suits(self, threads, *fill);
+                        Fill::all().into_iter().find(suits)
+                    };
+                    let Some(fill) = abreast_x86::lanes(level, |lanes| fill(lanes).is_some()).and_then(fill) else {
+                        return false;
+                    };
+                    weight_x86::weight((self, fill), images.data, left, out, arena, context);
+                }
+            }
+        }
         true
     }
 

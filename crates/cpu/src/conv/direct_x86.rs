@@ -27,9 +27,6 @@ const CHANNELS: usize = 4;
 /// Terms of a weight gradient that are packed at once.
 const DEPTH: usize = 256;
 
-/// One of the two kernels: the left operand, the result.
-pub type Run = unsafe fn(&Unfolded, &Images<f32>, *const f32, *mut f32, Arena, Context);
-
 /// All offsets of one index of an operand.
 pub fn table(offsets: &crate::gemm::Offsets, count: usize) -> Vec<isize> {
     let mut out = vec![0; count];

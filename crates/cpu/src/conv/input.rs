@@ -5,7 +5,7 @@
 use super::block;
 use super::window::{Image, Window};
 #[cfg(target_arch = "x86_64")]
-use super::{gather_x86, input_x86, interleaved_x86};
+use super::{abreast_x86, gather_x86, input_x86};
 use crate::Context;
 use crate::gemm::block::{Bounds, Chunks, Product, compute};
 use crate::gemm::drive::{height_of, with_slots};
@@ -95,7 +95,7 @@ pub fn scratch(op: &ConvInput, dtype: DType, inputs: &[&Layout], threads: usize)
         #[cfg(target_arch = "x86_64")]
         if same::<S, f32>() {
             let suits = |lanes: &usize| input_x86::suits(window, block, threads, *lanes);
-            let direct = interleaved_x86::LANES.into_iter().filter(suits);
+            let direct = abreast_x86::LANES.into_iter().filter(suits);
             return direct.map(|lanes| input_x86::bytes(window, threads, lanes)).fold(bytes, usize::max);
         }
         bytes
@@ -126,12 +126,12 @@ fn gradient<S: Element>(
     let (level, threads) = (context.level, context.par.lanes());
     #[cfg(target_arch = "x86_64")]
     if same::<S, f32>()
-        && interleaved_x86::lanes(level).is_some_and(|lanes| input_x86::suits(window, block, threads, lanes))
+        && let Some(lanes) = abreast_x86::lanes(level, |lanes| input_x86::suits(window, block, threads, lanes))
     {
         let (dy, w) = (inputs[0].slice::<f32>().as_ptr(), inputs[1].slice::<f32>().as_ptr());
         // SAFETY: the operands are dense and hold their elements, the output its own; a context's level is one that the
         // processor can run, and the arena checks its size.
-        unsafe { input_x86::gradient(window, block, dy, w, output.first(), Arena::new(scratch), context) };
+        unsafe { input_x86::gradient((window, block, lanes), dy, w, output.first(), Arena::new(scratch), context) };
         return;
     }
     let plan = Plan::new::<S>(level, window, block, threads);

@@ -1,159 +1,217 @@
-//! The gradient by the weight for f32 and AVX2 or AVX-512 where a row of the kernel over all channels fills vectors.
+//! The gradient by the weight for f32 and AVX2 or AVX-512 where there are blocks of samples for all numbers of a vector.
 //!
-//! The images of a few samples are copied with their channels side by side ([`Interleaved`]). Tiles of outputs × two vectors
-//! of a row of the kernel read them where they are, at every output position, and broadcast the output's gradient from
-//! where that is. Every block of samples is a task of its own.
+//! Samples of different blocks lie abreast (`conv/abreast_x86.rs`), so every number of a vector is the sum of a block of its own.
+//! Where there are fewer blocks than numbers, so do several channels. Tiles of outputs × (channel, tap) take up one sample
+//! of every block after the other.
 
 use super::Unfolded;
-use super::direct_x86::{PARTIAL, add_blocks, balanced, parts};
-use super::images::Images;
-use super::interleaved_x86::{Interleaved, LANES, Row, lanes};
+use super::abreast_x86::{Abreast, LANES, join};
+use super::direct_x86::{balanced, parts};
 use crate::Context;
 use crate::gemm::drive::with_slots;
-use crate::gemm::pack::SLACK;
 use crate::gemm::scratch::{Arena, room};
 use crate::operand::Shared;
+use meshwork_graph::canonical::in_tree_order;
 use std::arch::x86_64::*;
+use std::ops::Range;
 
-/// Terms whose images are copied together, about: what tiles read of them stays in the first-level cache.
-const DEPTH: usize = 192;
+/// Positions whose vectors are held at once, about.
+const DEPTH: usize = 64;
 
-/// Whether this is the better way with vectors of so many numbers: there are rows for the tiles, and blocks for all threads.
-pub fn suits(u: &Unfolded, threads: usize, lanes: usize) -> bool {
-    let blocks = u.size.terms.div_ceil(u.size.block);
-    let images = Interleaved::new(&u.window, lanes);
+/// Numbers of a task's images, at most: more would not stay in the caches.
+const IMAGES: usize = 1 << 18;
+
+/// Numbers of a task's sums, at most, if there are outputs to part.
+const SUMS: usize = 1 << 18;
+
+/// How vectors are filled.
+#[derive(Clone, Copy)]
+pub struct Fill {
+    /// Numbers in a vector.
+    lanes: usize,
+    /// Blocks abreast.
+    blocks: usize,
+}
+
+impl Fill {
+    /// All ways.
+    pub fn all() -> [Fill; 3] {
+        let [eight, sixteen] = LANES;
+        [(sixteen, sixteen), (sixteen, eight), (eight, eight)].map(|(lanes, blocks)| Fill { lanes, blocks })
+    }
+
+    /// Whether vectors of so many numbers are filled like this.
+    pub fn is_of(self, lanes: usize) -> bool {
+        self.lanes == lanes
+    }
+
+    /// Channels abreast.
+    fn channels(self) -> usize {
+        self.lanes / self.blocks
+    }
+
+    /// Calls `join(rows, lane, wide)` for the `samples` rows of each channel abreast, which go to `wide` numbers from `lane` on;
+    /// for all at once where none is missing.
+    fn each(self, rows: &[isize], samples: usize, mut join: impl FnMut(&[isize], usize, usize)) {
+        if rows.len() == self.lanes {
+            return join(rows, 0, self.lanes);
+        }
+        for channel in 0..self.channels() {
+            let first = (channel * samples).min(rows.len());
+            join(&rows[first..(first + samples).min(rows.len())], channel * self.blocks, self.blocks);
+        }
+    }
+}
+
+/// What the work is cut into.
+struct Cut {
+    fill: Fill,
+    /// Samples of a block, and blocks.
+    unit: usize,
+    blocks: usize,
+    /// Columns: (channel, tap), where a channel stands for those abreast.
+    columns: usize,
+    /// Samples of a block that are taken up at once.
+    together: usize,
+    /// The outputs of tiles.
+    rows: Vec<Range<usize>>,
+    /// Tasks that share the outputs.
+    parts: usize,
+}
+
+impl Cut {
+    fn new(u: &Unfolded, fill: Fill, threads: usize) -> Self {
+        let (window, positions) = (&u.window, u.window.positions().max(1));
+        let unit = (u.size.block / positions).max(1);
+        let mut cut = Cut {
+            fill,
+            unit,
+            blocks: window.samples.div_ceil(unit),
+            columns: window.channels.div_ceil(fill.channels()) * window.taps(),
+            together: (DEPTH / positions).clamp(1, unit),
+            rows: parts(window.outputs, kernels(fill.lanes).len()).collect(),
+            parts: 1,
+        };
+        let tasks = cut.rounds() * window.groups;
+        let most = cut.rows.len();
+        let least = (window.outputs * cut.columns * fill.lanes).div_ceil(SUMS).min(most).max(1);
+        cut.parts = (least..=most).find(|parts| balanced(tasks * parts, threads)).unwrap_or(least);
+        cut
+    }
+
+    /// How often blocks abreast are taken up.
+    fn rounds(&self) -> usize {
+        self.blocks.div_ceil(self.fill.blocks)
+    }
+
+    /// The tiles of a task's outputs.
+    fn part(&self, part: usize) -> &[Range<usize>] {
+        &self.rows[part * self.rows.len() / self.parts..(part + 1) * self.rows.len() / self.parts]
+    }
+
+    /// Outputs of a task at most.
+    fn outputs(&self) -> usize {
+        (0..self.parts).map(|part| self.part(part).iter().map(Range::len).sum()).max().unwrap_or(0)
+    }
+
+    /// Numbers of all images of a task, and of one sample of every block.
+    fn images(&self, u: &Unfolded) -> [usize; 2] {
+        let one = Abreast::new(&u.window, self.fill.lanes).channel() * u.window.channels.div_ceil(self.fill.channels());
+        [self.together * one, one]
+    }
+}
+
+/// Whether this is the better way of filling vectors.
+pub fn suits(u: &Unfolded, threads: usize, fill: Fill) -> bool {
+    let cut = Cut::new(u, fill, threads);
+    let filled = |count: usize, step: usize| 8 * count >= 7 * count.next_multiple_of(step);
     u.size.terms > 0
         && u.size.rows >= 4
-        && images.suits()
-        && balanced(blocks, threads)
-        && blocks * numbers(u, &images) <= PARTIAL
+        && u.size.columns >= 4
+        && filled(cut.blocks, fill.blocks)
+        && filled(u.window.channels, fill.channels())
+        && cut.images(u)[0] <= IMAGES
+        && balanced(cut.rounds() * u.window.groups * cut.parts, threads)
 }
 
-/// Sums of a block.
-fn numbers(u: &Unfolded, images: &Interleaved) -> usize {
-    widths(images).into_iter().map(|[lanes, a_row]| sums(u, lanes, images.rows().len() * a_row)).sum()
+/// Bytes for: the sums of a round, one for every block tree; a slot's sums, images, and gradients by the output.
+fn rooms(u: &Unfolded, cut: &Cut) -> [usize; 4] {
+    let (window, lanes) = (&u.window, cut.fill.lanes);
+    [
+        room::<f32>(cut.fill.channels() * window.outputs * cut.columns),
+        room::<f32>(cut.outputs() * cut.columns * lanes),
+        room::<f32>(cut.images(u)[0]),
+        room::<f32>(cut.together * window.positions() * cut.outputs() * lanes),
+    ]
 }
 
-/// Sums of so many vectors, which lie in pairs.
-fn sums(u: &Unfolded, lanes: usize, vectors: usize) -> usize {
-    vectors.div_ceil(2) * u.window.outputs * 2 * lanes
-}
-
-/// Numbers in vectors, and how many of them cover a row of the kernel: those of the level, and one of AVX2 for a rest that
-/// fits it, which takes half as long where one of AVX-512 is two of them inside.
-fn widths(images: &Interleaved) -> [[usize; 2]; 2] {
-    let [narrow, _] = LANES;
-    let rest = usize::from(images.lanes > narrow && (1..=narrow).contains(&(images.row() % images.lanes)));
-    [[images.lanes, images.row().div_ceil(images.lanes) - rest], [narrow, rest]]
-}
-
-/// Samples whose images are copied together.
-fn together(u: &Unfolded) -> usize {
-    (DEPTH / u.window.positions()).clamp(1, u.size.block / u.window.positions())
-}
-
-/// Bytes for: a group's sums of all blocks; a slot's images.
-fn rooms(u: &Unfolded, images: &Interleaved) -> [usize; 2] {
-    let blocks = u.size.terms.div_ceil(u.size.block);
-    [room::<f32>(blocks * numbers(u, images)), room::<f32>(together(u) * images.len() + SLACK)]
-}
-
-/// Bytes of scratch memory for [`weight`] with vectors of so many numbers.
-pub fn bytes(u: &Unfolded, threads: usize, lanes: usize) -> usize {
-    let [partial, images] = rooms(u, &Interleaved::new(&u.window, lanes));
-    partial * u.window.groups + images * threads
-}
-
-/// A vector of a row of the kernel.
-struct Vector {
-    /// Where it begins in an image, counted from the output position.
-    offset: usize,
-    /// The (channel, tap) of its elements, but for those that the vector before has.
-    elements: Vec<Option<usize>>,
-}
-
-/// The vectors of all rows of the kernel that have one of the [`widths`]; the last one of a row overlaps the one before.
-struct Vectors {
-    lanes: usize,
-    vectors: Vec<Vector>,
-}
-
-/// All vectors.
-fn vectors(images: &Interleaved) -> [Vectors; 2] {
-    let wide = widths(images)[0][1] * images.lanes;
-    let mut begin = 0;
-    widths(images).map(|[lanes, a_row]| {
-        let vector = |row: Row, first: usize| {
-            let start = first.min(images.row() - lanes);
-            let element = |lane: usize| (start + lane >= first).then(|| images.element(row, start + lane));
-            Vector { offset: row.offset + start, elements: (0..lanes).map(element).collect() }
-        };
-        let firsts: Vec<usize> = (0..a_row).map(|i| begin + i * lanes).collect();
-        let vectors = images.rows().into_iter().flat_map(|row| firsts.iter().map(move |&first| vector(row, first)));
-        let vectors = vectors.collect();
-        begin = wide;
-        Vectors { lanes, vectors }
-    })
+/// Bytes of scratch memory for [`weight`].
+pub fn bytes(u: &Unfolded, threads: usize, fill: Fill) -> usize {
+    let cut = Cut::new(u, fill, threads);
+    let [roots, slot @ ..] = rooms(u, &cut);
+    roots * cut.rounds() * u.window.groups + slot.iter().sum::<usize>() * threads
 }
 
 /// What a tile reads and updates.
 struct Call<'a> {
-    /// Under the first position: the elements of its vectors.
-    x: [*const f32; 2],
-    /// The distance of the samples' images.
-    image: usize,
-    /// Offsets of the positions in an image.
+    /// The images.
+    x: *const f32,
+    /// Offsets of the columns, from a position's place.
+    columns: &'a [isize],
+    /// Offsets of the positions.
     positions: &'a [isize],
-    /// The gradient of the tile's first output, whose rows are as long as there are positions.
+    /// The gradients of the tile's outputs, position by position.
     dy: *const f32,
-    /// The distance of the samples' gradients.
-    sample: usize,
-    samples: usize,
-    /// The sums so far, rows of two vectors.
+    /// The sums so far of the first output.
     sums: *mut f32,
+    /// The distance of the outputs' sums.
+    output: usize,
 }
 
 type Tile = unsafe fn(&Call);
 
-/// Defines the microkernels of a level: those of one and of two vectors, by rows.
+macro_rules! table {
+    ($name:ident, [$($rows:literal: $columns:tt),*]) => { &[$(table!($name, $rows, $columns)),*] };
+    ($name:ident, $rows:literal, [$($columns:literal)*]) => { &[$($name::<$rows, $columns>),*] };
+}
+
+/// Defines the microkernels of a level, by rows and by columns.
 macro_rules! tiles {
     (
-        $name:ident, $table:ident, $feature:literal, $vector:ty, $lanes:literal, [$($one:literal)*], [$($two:literal)*],
-        $zero:path, $load:path, $store:path, $splat:path, $fma:path
+        $name:ident, $table:ident, $feature:literal, $vector:ty, $lanes:literal, $tiles:tt,
+        $zero:path, $load:path, $store:path, $fma:path
     ) => {
-        const $table: [&[Tile]; 2] = [&[$($name::<$one, 1>),*], &[$($name::<$two, 2>),*]];
+        const $table: &[&[Tile]] = table!($name, $tiles);
 
-        /// Adds some samples to the sums of `ROWS` outputs for `VECTORS`.
+        /// Adds some positions to the sums of `ROWS` outputs for `COLUMNS`.
         ///
         /// # Safety
         /// The processor must have the instructions; elements must be readable, sums writable.
         #[target_feature(enable = $feature)]
-        unsafe fn $name<const ROWS: usize, const VECTORS: usize>(call: &Call) {
-            let count = call.positions.len();
+        unsafe fn $name<const ROWS: usize, const COLUMNS: usize>(call: &Call) {
             // SAFETY: the caller's promise.
             unsafe {
-                let sums = |i: usize, j: usize| call.sums.add((2 * i + j) * $lanes);
-                let mut acc: [[$vector; VECTORS]; ROWS] = [[$zero(); VECTORS]; ROWS];
+                let sums = |i: usize, j: usize| call.sums.add(i * call.output + j * $lanes);
+                let x: [*const f32; COLUMNS] = std::array::from_fn(|j| call.x.offset(call.columns[j]));
+                let mut dy = call.dy;
+                let mut acc: [[$vector; COLUMNS]; ROWS] = [[$zero(); COLUMNS]; ROWS];
                 for (i, row) in acc.iter_mut().enumerate() {
                     for (j, sum) in row.iter_mut().enumerate() {
                         *sum = $load(sums(i, j));
                     }
                 }
-                for sample in 0..call.samples {
-                    let x: [*const f32; VECTORS] = std::array::from_fn(|j| call.x[j].add(sample * call.image));
-                    let dy: [*const f32; ROWS] = std::array::from_fn(|i| call.dy.add(sample * call.sample + i * count));
-                    for (k, &position) in call.positions.iter().enumerate() {
-                        let mut right = [$zero(); VECTORS];
-                        for (right, x) in right.iter_mut().zip(x) {
-                            *right = $load(x.offset(position));
-                        }
-                        for (row, dy) in acc.iter_mut().zip(dy) {
-                            let left = $splat(*dy.add(k));
-                            for (sum, &right) in row.iter_mut().zip(&right) {
-                                *sum = $fma(left, right, *sum);
-                            }
+                for &position in call.positions {
+                    let mut right = [$zero(); COLUMNS];
+                    for (right, x) in right.iter_mut().zip(x) {
+                        *right = $load(x.offset(position));
+                    }
+                    for (i, row) in acc.iter_mut().enumerate() {
+                        let left = $load(dy.add(i * $lanes));
+                        for (sum, &right) in row.iter_mut().zip(&right) {
+                            *sum = $fma(left, right, *sum);
                         }
                     }
+                    dy = dy.add(ROWS * $lanes);
                 }
                 for (i, row) in acc.iter().enumerate() {
                     for (j, &sum) in row.iter().enumerate() {
@@ -166,96 +224,182 @@ macro_rules! tiles {
 }
 
 tiles!(
-    avx2, AVX2, "avx2,fma", __m256, 8, [1 2 3 4 5 6 7 8], [1 2 3 4 5 6],
-    _mm256_setzero_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_set1_ps, _mm256_fmadd_ps
+    avx2, AVX2, "avx2,fma", __m256, 8, [1: [1 2 3], 2: [1 2 3], 3: [1 2 3]],
+    _mm256_setzero_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_fmadd_ps
 );
 tiles!(
-    avx512, AVX512, "avx512f", __m512, 16, [1 2 3 4 5 6 7 8 9 10 11 12], [1 2 3 4 5 6 7 8 9 10 11 12],
-    _mm512_setzero_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_set1_ps, _mm512_fmadd_ps
+    avx512, AVX512, "avx512f", __m512, 16,
+    [1: [1 2 3 4 5], 2: [1 2 3 4 5], 3: [1 2 3 4 5], 4: [1 2 3 4 5], 5: [1 2 3 4 5]],
+    _mm512_setzero_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_fmadd_ps
 );
+
+/// The microkernels for vectors of so many numbers.
+fn kernels(lanes: usize) -> &'static [&'static [Tile]] {
+    if lanes == LANES[0] { AVX2 } else { AVX512 }
+}
 
 /// The gradient of [`Unfolded::weight`].
 ///
 /// # Safety
-/// As for [`crate::gemm::drive::multiply_staged`], with the scratch memory of [`bytes`] for the level's vectors.
+/// As for [`crate::gemm::drive::multiply_staged`], with the scratch memory of [`bytes`], and the processor must have the vectors.
 pub unsafe fn weight(
-    u: &Unfolded,
-    input: &Images<f32>,
+    (u, fill): (&Unfolded, Fill),
+    x: *const f32,
     dy: *const f32,
     out: *mut f32,
     mut arena: Arena,
     context: Context,
 ) {
-    let window = &u.window;
-    let lanes = lanes(context.level).expect("a level with kernels");
-    let images = Interleaved::new(window, lanes);
-    let (positions, vectors) = (images.positions(), vectors(&images));
-    let (outputs, plane) = (window.outputs, positions.len());
-    let (block, blocks) = (u.size.block / plane, u.size.terms.div_ceil(u.size.block));
-    let numbers = vectors.each_ref().map(|v| sums(u, v.lanes, v.vectors.len()));
-    let [partial_bytes, image_bytes] = rooms(u, &images);
-    let partials: Vec<[Shared<f32>; 2]> = (0..window.groups)
-        .map(|_| {
-            let mut sums = arena.split(partial_bytes);
-            numbers.map(|numbers| Shared(sums.take(blocks * numbers)))
-        })
+    let (window, lanes, abreast) = (&u.window, fill.lanes, fill.channels());
+    let slots = context.par.lanes();
+    let cut = Cut::new(u, fill, slots);
+    let (outputs, plane, rounds) = (window.outputs, window.positions(), cut.rounds());
+    let images = Abreast::new(window, lanes);
+    let [_, image] = cut.images(u);
+    let positions: Vec<isize> = (0..cut.together)
+        .flat_map(|i| images.positions().into_iter().map(move |position| (i * image) as isize + position))
         .collect();
-    let (slots, together) = (context.par.lanes(), together(u));
-    let rooms = arena.split(image_bytes * slots);
-    let dy = Shared(dy.cast_mut());
-    with_slots(context.par, slots, window.groups * blocks, &|slot, task| {
-        let (group, index) = (task / blocks, task % blocks);
-        let staged: *mut f32 = rooms.slot(slot, image_bytes).take(together * images.len() + SLACK);
-        let samples = index * block..((index + 1) * block).min(window.samples);
-        // SAFETY: the slot's room, the task's sums, operands of the caller.
+    let terms = images.terms();
+    let columns: Vec<Range<usize>> = parts(cut.columns, kernels(lanes)[0].len()).collect();
+    let [roots_bytes, slot_bytes @ ..] = rooms(u, &cut);
+    let slot_bytes: usize = slot_bytes.iter().sum();
+    let roots: Vec<Shared<f32>> = (0..window.groups * rounds)
+        .map(|_| Shared(arena.split(roots_bytes).take(abreast * outputs * cut.columns)))
+        .collect();
+    let rooms = arena.split(slot_bytes * slots);
+    let (x, dy, out) = (Shared(x.cast_mut()), Shared(dy.cast_mut()), Shared(out));
+    with_slots(context.par, slots, window.groups * rounds * cut.parts, &|slot, task| {
+        let (tiles, rest) = (cut.part(task % cut.parts), task / cut.parts);
+        let (group, round) = (rest / rounds, rest % rounds);
+        let mine = tiles[0].start..tiles[tiles.len() - 1].end;
+        let mut room = rooms.slot(slot, slot_bytes);
+        let count = mine.len() * cut.columns * lanes;
+        let sums: *mut f32 = room.take(cut.outputs() * cut.columns * lanes);
+        let staged: *mut f32 = room.take(cut.together * image);
+        let gradients: *mut f32 = room.take(cut.together * plane * cut.outputs() * lanes);
+        let blocks = round * fill.blocks..((round + 1) * fill.blocks).min(cut.blocks);
+        // SAFETY: the slot's rooms, the task's part of the round's roots, operands of the caller.
         unsafe {
-            let sums = |i: usize| partials[group][i].slice(index * numbers[i], numbers[i]);
-            (0..vectors.len()).for_each(|i| sums(i).fill(0.0));
-            for first in samples.clone().step_by(together) {
-                let count = together.min(samples.end - first);
-                for i in 0..count {
-                    let channel = ((first + i) * window.groups + group) * window.channels;
-                    let from = input.data.add(channel * window.plane());
-                    images.join(context.level, from, staged.add(i * images.len()));
-                }
-                let dy = dy.pointer().cast_const().add((first * window.groups + group) * outputs * plane);
-                for (i, Vectors { lanes, vectors }) in vectors.iter().enumerate() {
-                    let (kernels, width) = (if *lanes == LANES[0] { AVX2 } else { AVX512 }, 2 * lanes);
-                    for (pair, sums) in vectors.chunks(2).zip(sums(i).chunks_exact_mut(outputs * width)) {
-                        let tiles = kernels[pair.len() - 1];
-                        for rows in parts(outputs, tiles.len()) {
-                            let call = Call {
-                                x: [&pair[0], &pair[pair.len() - 1]].map(|v| staged.cast_const().add(v.offset)),
-                                image: images.len(),
-                                positions: &positions,
-                                dy: dy.add(rows.start * plane),
-                                sample: window.groups * outputs * plane,
-                                samples: count,
-                                sums: sums.as_mut_ptr().add(rows.start * width),
-                            };
-                            tiles[rows.len() - 1](&call);
+            sums.write_bytes(0, count);
+            for first in (0..cut.unit).step_by(cut.together) {
+                let together = cut.together.min(cut.unit - first);
+                for i in 0..together {
+                    let samples = blocks.clone().map(|block| block * cut.unit + first + i);
+                    let samples: Vec<usize> = samples.filter(|&sample| sample < window.samples).collect();
+                    // Where those abreast lie: samples, and so for every channel.
+                    let rows = |size: usize, apart: usize| -> Vec<isize> {
+                        let row = |channel, sample| (sample * window.groups + group) * size + channel * apart;
+                        let channels =
+                            (0..abreast).flat_map(|channel| samples.iter().map(move |&sample| (channel, sample)));
+                        channels.map(|(channel, sample)| row(channel, sample) as isize).collect()
+                    };
+                    let inputs = rows(window.channels * window.plane(), window.plane());
+                    for channel in (0..window.channels).step_by(abreast) {
+                        let to = staged.add(i * image + channel / abreast * images.channel());
+                        let from = x.pointer().add(channel * window.plane());
+                        let here = abreast.min(window.channels - channel);
+                        fill.each(&inputs[..here * samples.len()], samples.len(), |rows, lane, wide| {
+                            images.join(from, rows, to.add(lane), wide);
+                        });
+                    }
+                    let rows = rows(outputs * plane, 0);
+                    for tile in tiles {
+                        let to = gradients.add((tile.start - mine.start) * together * plane * lanes);
+                        let to = to.add(i * plane * tile.len() * lanes);
+                        for output in tile.clone() {
+                            let from = dy.pointer().add(output * plane);
+                            let to = to.add((output - tile.start) * lanes);
+                            fill.each(&rows, samples.len(), |rows, lane, wide| {
+                                join(lanes, from, rows, plane, to.add(lane), [tile.len() * lanes, wide]);
+                            });
+                        }
+                        if samples.len() < blocks.len() {
+                            // A last block without this sample keeps its sums: it gets +0 · −0.
+                            for vector in 0..plane * tile.len() * abreast {
+                                *to.add(vector * fill.blocks + samples.len()) = -0.0;
+                            }
                         }
                     }
+                }
+                for tile in tiles {
+                    let place = tile.start - mine.start;
+                    for range in &columns {
+                        let columns = &terms[range.clone()];
+                        let call = Call {
+                            x: staged,
+                            columns,
+                            positions: &positions[..together * plane],
+                            dy: gradients.add(place * together * plane * lanes),
+                            sums: sums.add((place * cut.columns + range.start) * lanes),
+                            output: cut.columns * lanes,
+                        };
+                        kernels(lanes)[tile.len() - 1][columns.len() - 1](&call);
+                    }
+                }
+            }
+            let to = roots[rest].pointer().add(mine.start * cut.columns);
+            let sums = std::slice::from_raw_parts(sums, count);
+            merge(context, fill, sums, blocks.len(), to, outputs * cut.columns);
+        }
+    });
+    finish(u, &cut, &roots, out, context);
+}
+
+/// Adds up the blocks of sums by the tree of adjacent pairs; those of each channel abreast go to `to`, `distance` apart.
+///
+/// # Safety
+/// The processor must have the vectors; the results must be writable.
+unsafe fn merge(context: Context, fill: Fill, sums: &[f32], blocks: usize, to: *mut f32, distance: usize) {
+    let lanes = fill.lanes;
+    let rows: [isize; 16] = std::array::from_fn(|i| (i * lanes) as isize);
+    let mut turned = [0.0; 16 * 16];
+    for (i, sums) in sums.chunks(lanes * lanes).enumerate() {
+        let count = sums.len() / lanes;
+        // SAFETY: as many vectors; results of the caller.
+        unsafe {
+            join(lanes, sums.as_ptr(), &rows[..count], lanes, turned.as_mut_ptr(), [lanes, lanes]);
+            for (channel, turned) in turned[..lanes * lanes].chunks_exact_mut(fill.blocks * lanes).enumerate() {
+                add_rows(context.level, turned, lanes, blocks);
+                let to = to.add(channel * distance + i * lanes);
+                to.copy_from_nonoverlapping(turned.as_ptr(), count);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn add_rows_body(rows: &mut [f32], across: usize, count: usize) {
+    in_tree_order(count, |left, right| {
+        let (head, tail) = rows.split_at_mut(right * across);
+        head[left * across..][..across].iter_mut().zip(&tail[..across]).for_each(|(left, right)| *left += right);
+    });
+}
+
+crate::multiversion! {
+    /// Adds up some rows by the tree of adjacent pairs, into the first one.
+    fn add_rows(rows: &mut [f32], across: usize, count: usize) = add_rows_body;
+}
+
+/// Adds up the rounds and writes the result.
+fn finish(u: &Unfolded, cut: &Cut, roots: &[Shared<f32>], out: Shared<f32>, context: Context) {
+    let (window, abreast, taps) = (&u.window, cut.fill.channels(), u.window.taps());
+    context.par.ranges(window.groups * window.outputs, 8, &|range| {
+        for row in range {
+            let (group, output) = (row / window.outputs, row % window.outputs);
+            let rounds = &roots[group * cut.rounds()..][..cut.rounds()];
+            for channel in 0..window.channels {
+                let column = channel / abreast * taps;
+                let place = (channel % abreast * window.outputs + output) * cut.columns + column;
+                // SAFETY: sums that no task writes any more, a channel of the result that no other one has.
+                unsafe {
+                    in_tree_order(rounds.len(), |left, right| {
+                        let (left, right) = (rounds[left].slice(place, taps), rounds[right].slice(place, taps));
+                        left.iter_mut().zip(right).for_each(|(left, right)| *left += *right);
+                    });
+                    let to = out.slice((row * window.channels + channel) * taps, taps);
+                    to.copy_from_slice(rounds[0].slice(place, taps));
                 }
             }
         }
     });
-    let out = Shared(out);
-    let results = |(group, partials): (usize, &[Shared<f32>; 2])| {
-        for ((Vectors { lanes, vectors }, partial), numbers) in vectors.iter().zip(partials).zip(numbers) {
-            let store = |row: usize, sums: &[f32]| {
-                let (pair, output) = (row / outputs, row % outputs);
-                let elements = vectors[2 * pair..].iter().take(2).flat_map(|v| &v.elements);
-                for (&sum, element) in sums.iter().zip(elements) {
-                    if let &Some(element) = element {
-                        // SAFETY: an element of the kernel that no other row has.
-                        unsafe { *out.pointer().add((group * outputs + output) * u.size.columns + element) = sum };
-                    }
-                }
-            };
-            // SAFETY: the sums of all blocks, which no task writes any more.
-            unsafe { add_blocks(context, *partial, blocks, numbers / (2 * lanes), 2 * lanes, &store) };
-        }
-    };
-    partials.iter().enumerate().for_each(results);
 }

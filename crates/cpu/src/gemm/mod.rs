@@ -28,7 +28,7 @@ mod merge;
 pub mod offsets;
 pub mod pack;
 #[cfg(target_arch = "x86_64")]
-mod pack_avx512;
+pub mod pack_avx512;
 #[cfg(target_arch = "x86_64")]
 pub mod pack_x86;
 mod packed;

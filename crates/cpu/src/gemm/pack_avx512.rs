@@ -225,7 +225,14 @@ pub unsafe fn transpose<S: Source>(data: *const S, panel: &[isize], terms: usize
 /// As for [`transpose`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn square<S: Source>(data: *const S, rows: &[isize], columns: usize, step: usize, wide: usize, out: *mut f32) {
+pub unsafe fn square<S: Source>(
+    data: *const S,
+    rows: &[isize],
+    columns: usize,
+    step: usize,
+    wide: usize,
+    out: *mut f32,
+) {
     let zero = _mm512_setzero_ps();
     let (read, written): (__mmask16, __mmask16) = (0xffff >> (16 - columns), 0xffff >> (16 - wide));
     let mut x = [zero; 16];

@@ -243,6 +243,24 @@ fn rows_of_the_kernel_that_fill_vectors() {
 }
 
 #[test]
+fn samples_that_fill_vectors() {
+    for samples in [7, 8, 15, 16, 24, 30, 31, 32, 61] {
+        Case::new(&[samples, 9, 5, 7], &[11, 9, 3, 3], &[1, 1], &[1, 1], &[1, 1], 1).check::<f32>();
+        Case::new(&[samples, 8, 9, 8], &[18, 4, 3, 3], &[2, 1], &[1, 2], &[1, 2], 2).check::<f32>();
+    }
+    Case::new(&[32, 7, 6, 5], &[8, 7, 2, 3], &[1, 2], &[0, 1], &[2, 1], 1).check::<f32>();
+    Case::new(&[16, 5, 40], &[19, 5, 7], &[1], &[3], &[1], 1).check::<f32>();
+    Case::new(&[16, 6, 4, 3, 5], &[9, 6, 2, 3, 2], &[1, 1, 2], &[1, 0, 2], &[1, 1, 1], 1).check::<f32>();
+    // More rounds of blocks than one, of which the last one has fewer.
+    Case::new(&[256, 5, 4, 4], &[9, 5, 2, 2], &[1, 1], &[0, 0], &[1, 1], 1).check::<f32>();
+    Case::new(&[245, 4, 4, 4], &[12, 4, 3, 3], &[1, 1], &[1, 1], &[1, 1], 1).check::<f32>();
+    for unit in [1, 2, 3, 5] {
+        let case = Case::new(&[16, 18, 6, 6], &[17, 18, 3, 3], &[1, 1], &[1, 1], &[1, 1], 1);
+        Case { blocking: Blocking::Every(unit), ..case }.check::<f32>();
+    }
+}
+
+#[test]
 fn gradients_with_long_rows() {
     Case::new(&[3, 2, 4, 5, 19], &[5, 2, 2, 3, 4], &[2, 1, 1], &[1, 2, 5], &[1, 2, 2], 1).check::<f32>();
     Case::new(&[7, 6, 9, 8], &[6, 3, 3, 3], &[3, 1], &[0, 1], &[1, 1], 2).check::<f32>();
