@@ -235,13 +235,17 @@ pub unsafe fn square<S: Source>(
 ) {
     let zero = _mm512_setzero_ps();
     let (read, written): (__mmask16, __mmask16) = (0xffff >> (16 - columns), 0xffff >> (16 - wide));
-    let mut x = [zero; 16];
-    for (x, &row) in x.iter_mut().zip(rows) {
+    let load = |row: isize| {
         let from = data.wrapping_offset(row);
         prefetch(from.cast::<u8>().wrapping_add(LINES_AHEAD * LINE));
         // SAFETY: the caller's promise.
-        *x = unsafe { S::load(zero, read, from) };
-    }
+        unsafe { S::load(zero, read, from) }
+    };
+    // A loop over fewer would keep all of them in memory.
+    let mut x: [__m512; 16] = match rows.first_chunk::<16>() {
+        Some(rows) => std::array::from_fn(|i| load(rows[i])),
+        None => std::array::from_fn(|i| rows.get(i).map_or(zero, |&row| load(row))),
+    };
     // Squares of two by two numbers, of four by four, and of eight by eight are transposed within those twice as large.
     let mut y = [zero; 16];
     for i in 0..8 {
@@ -265,6 +269,14 @@ pub unsafe fn square<S: Source>(
         y[8 + j] = _mm512_shuffle_f32x4::<0xdd>(low, low_too);
         y[4 + j] = _mm512_shuffle_f32x4::<0x88>(high, high_too);
         y[12 + j] = _mm512_shuffle_f32x4::<0xdd>(high, high_too);
+    }
+    // As above.
+    if columns == 16 && wide == 16 {
+        for (k, &y) in y.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { _mm512_storeu_ps(out.add(k * step), y) };
+        }
+        return;
     }
     for (k, &y) in y[..columns].iter().enumerate() {
         // SAFETY: the caller's promise.
