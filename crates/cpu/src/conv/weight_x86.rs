@@ -16,7 +16,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// Positions whose vectors are held at once, about.
-const DEPTH: usize = 64;
+const DEPTH: usize = 192;
 
 /// Numbers of a task's images, at most: more would not stay in the caches.
 const IMAGES: usize = 1 << 18;
