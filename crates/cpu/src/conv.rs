@@ -10,8 +10,8 @@
 //!
 //! Inside a block a sum is one chain of fused multiply-adds beginning at +0; blocks are combined by the tree of
 //! adjacent pairs. f16 and bf16 are widened to f32 and rounded once, at the end. The input is never unfolded
-//! in memory: panels are packed straight from images of a few samples (`conv/window.rs`), or microkernels read the images
-//! themselves (`conv/direct_x86.rs`, `conv/weight_x86.rs`).
+//! in memory: panels are packed straight from images of a few samples (`conv/window.rs`), or microkernels read images: those of
+//! single samples (`conv/direct_x86.rs`), or of as many abreast as a vector has numbers (`conv/abreast_x86.rs`).
 
 #[cfg(target_arch = "x86_64")]
 mod abreast_x86;

@@ -15,10 +15,18 @@ const EIGHT: usize = 8;
 /// Numbers in a vector of any level that has kernels for such images.
 pub const LANES: [usize; 2] = [EIGHT, 16];
 
+/// Taps of a kernel at least: with fewer, too little is computed with what is copied, and a product is the better way.
+pub const TAPS: usize = 3;
+
 /// Numbers in the longest vectors of a level that suit.
 pub fn lanes(level: Level, suit: impl Fn(usize) -> bool) -> Option<usize> {
     let longest = if level >= Level::Avx512 { LANES[1] } else { LANES[0] };
     LANES.into_iter().rev().find(|&lanes| level >= Level::Avx2 && lanes <= longest && suit(lanes))
+}
+
+/// Whether so many fill their places, of which there are multiples of `step`, but for an eighth.
+pub fn filled(count: usize, step: usize) -> bool {
+    count > 0 && 8 * count >= 7 * count.next_multiple_of(step)
 }
 
 /// The images of one group of channels.

@@ -152,6 +152,14 @@ pub fn parts(count: usize, most: usize) -> impl DoubleEndedIterator<Item = Range
     (0..parts).map(move |i| i * count / parts..(i + 1) * count / parts)
 }
 
+/// Cuts `count` into equal shares, and each of these into as many equal parts of at most `most`.
+pub fn shares(count: usize, shares: usize, most: usize) -> Vec<Range<usize>> {
+    let a_share = count.div_ceil(shares).div_ceil(most);
+    let cut = |range: Range<usize>, i: usize| range.start + i * range.len() / a_share;
+    let share = |i: usize| i * count / shares..(i + 1) * count / shares;
+    (0..shares).flat_map(|i| (0..a_share).map(move |j| cut(share(i), j)..cut(share(i), j + 1))).collect()
+}
+
 /// The convolution of [`Unfolded::forward`].
 ///
 /// # Safety

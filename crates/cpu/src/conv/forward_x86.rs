@@ -1,8 +1,10 @@
-//! The convolution for f32 and AVX2 or AVX-512 where there are samples for all numbers of a vector: their images are copied
-//! side by side (`conv/abreast_x86.rs`), which takes little beside packing what every position needs.
+//! The convolution for f32 and AVX2 or AVX-512 where there are samples for all numbers of a vector.
+//!
+//! The images of such samples are copied abreast (`conv/abreast_x86.rs`), which takes little beside packing what every
+//! position needs; tiles of outputs × positions read them where they are.
 
 use super::Unfolded;
-use super::abreast_x86::{Abreast, part};
+use super::abreast_x86::{Abreast, TAPS, filled, part};
 use super::direct_x86::balanced;
 use super::tile_x86::{self, BLOCKS, Call, Place};
 use crate::Context;
@@ -22,21 +24,19 @@ const IMAGES: usize = 1 << 18;
 /// Parts of the outputs, so that threads have about equally much to do.
 fn output_parts(u: &Unfolded, threads: usize, lanes: usize) -> usize {
     let tasks = u.window.samples.div_ceil(lanes) * u.window.groups;
-    let most = tile_x86::tiles(u.window.outputs, lanes).len();
+    let most = tile_x86::tiles(u.window.outputs, 1, lanes).len();
     (1..=most.min(4)).find(|parts| balanced(tasks * parts, threads)).unwrap_or(0)
 }
 
 /// Whether this is the better way with vectors of so many numbers.
 pub fn suits(u: &Unfolded, threads: usize, lanes: usize) -> bool {
-    let samples = u.window.samples;
-    let images = Abreast::new(&u.window, lanes);
     u.size.terms >= TERMS
+        && u.window.taps() >= TAPS
         && u.size.rows >= 4
-        && 8 * samples >= 7 * samples.next_multiple_of(lanes)
-        && samples > 0
+        && filled(u.window.samples, lanes)
         && u.window.positions() > 0
         && u.size.terms.div_ceil(u.size.block) <= BLOCKS
-        && images.len() <= IMAGES
+        && Abreast::new(&u.window, lanes).len() <= IMAGES
         && output_parts(u, threads, lanes) > 0
 }
 
@@ -50,7 +50,8 @@ fn rooms(u: &Unfolded, images: &Abreast) -> [usize; 2] {
 /// Bytes of scratch memory for [`forward`] with vectors of so many numbers.
 pub fn bytes(u: &Unfolded, threads: usize, lanes: usize) -> usize {
     let [panel, slot] = rooms(u, &Abreast::new(&u.window, lanes));
-    panel * tile_x86::tiles(u.window.outputs, lanes).len() * u.window.groups + slot * threads
+    let tiles = tile_x86::tiles(u.window.outputs, output_parts(u, threads, lanes), lanes);
+    panel * tiles.len() * u.window.groups + slot * threads
 }
 
 /// The convolution of [`Unfolded::forward`].
@@ -68,7 +69,9 @@ pub unsafe fn forward(
     let window = &u.window;
     let images = Abreast::new(window, lanes);
     let (terms, outputs) = (u.size.terms, window.outputs);
-    let tiles = tile_x86::tiles(outputs, lanes);
+    let slots = context.par.lanes();
+    let cuts = output_parts(u, slots, lanes);
+    let tiles = tile_x86::tiles(outputs, cuts, lanes);
     let [_, slot_bytes] = rooms(u, &images);
     let panels: Vec<Shared<f32>> =
         (0..window.groups * tiles.len()).map(|_| Shared(arena.take(tile_x86::panel(lanes, terms)))).collect();
@@ -85,9 +88,7 @@ pub unsafe fn forward(
     let (offsets, positions) = (images.terms(), images.positions());
     let places: Vec<Place> =
         positions.iter().enumerate().map(|(i, &from)| Place { from, to: (i % POSITIONS * lanes) as isize }).collect();
-    let slots = context.par.lanes();
     let rooms = arena.split(slot_bytes * slots);
-    let cuts = output_parts(u, slots, lanes);
     let sample = window.groups * outputs * positions.len();
     let parts = window.samples.div_ceil(lanes);
     with_slots(context.par, slots, parts * window.groups * cuts, &|slot, task| {

@@ -1,6 +1,7 @@
 //! The gradient of a convolution by its input: a product gives the sums of all taps as columns. These are gathered
 //! straight into the result (`conv/gather_x86.rs`), or added tap by tap to an image plane in the first-level cache.
-//! Where images are small, tiles of the product are added to them instead (`conv/input_x86.rs`).
+//! Where there are samples for all numbers of a vector, tiles of the product are added to their images instead
+//! (`conv/input_x86.rs`).
 
 use super::block;
 use super::window::{Image, Window};

@@ -4,7 +4,7 @@
 //! room for the border. Tiles of channels × neighbouring positions are added to it, the last positions first and tap by tap: so
 //! every element gets its taps in row-major order.
 
-use super::abreast_x86::{Abreast, join};
+use super::abreast_x86::{Abreast, TAPS, filled, join};
 use super::direct_x86::balanced;
 use super::tile_x86::{self, BLOCKS, Call, Place};
 use super::window::Window;
@@ -22,17 +22,16 @@ const GRADIENT: usize = 1 << 18;
 /// Parts of the channels, so that threads have about equally much to do.
 fn channel_parts(window: &Window, threads: usize, lanes: usize) -> usize {
     let tasks = window.samples.div_ceil(lanes) * window.groups;
-    let most = tile_x86::tiles(window.channels, lanes).len();
+    let most = tile_x86::tiles(window.channels, 1, lanes).len();
     (1..=most.min(4)).find(|parts| balanced(tasks * parts, threads)).unwrap_or(0)
 }
 
 /// Whether this is the better way with vectors of so many numbers.
 pub fn suits(window: &Window, block: usize, threads: usize, lanes: usize) -> bool {
-    let samples = window.samples;
     window.outputs >= OUTPUTS
+        && window.taps() >= TAPS
         && window.channels >= 4
-        && samples > 0
-        && 8 * samples >= 7 * samples.next_multiple_of(lanes)
+        && filled(window.samples, lanes)
         && window.outputs.div_ceil(block) <= BLOCKS
         && Abreast::channels_last(window, lanes).len() <= GRADIENT
         && (1..=GRADIENT).contains(&(window.outputs * window.positions() * lanes))
@@ -51,7 +50,8 @@ fn rooms(window: &Window, lanes: usize) -> [usize; 3] {
 /// Bytes of scratch memory for [`gradient`] with vectors of so many numbers.
 pub fn bytes(window: &Window, threads: usize, lanes: usize) -> usize {
     let [panel, dy, dx] = rooms(window, lanes);
-    let panels = window.groups * tile_x86::tiles(window.channels, lanes).len() * window.taps();
+    let tiles = tile_x86::tiles(window.channels, channel_parts(window, threads, lanes), lanes);
+    let panels = window.groups * tiles.len() * window.taps();
     panel * panels + (dy + dx) * threads
 }
 
@@ -70,7 +70,9 @@ pub unsafe fn gradient(
 ) {
     let images = Abreast::channels_last(window, lanes);
     let (outputs, positions, taps) = (window.outputs, window.positions(), window.taps());
-    let (tiles, numbers) = (tile_x86::tiles(window.channels, lanes), window.channels * taps);
+    let slots = context.par.lanes();
+    let cuts = channel_parts(window, slots, lanes);
+    let (tiles, numbers) = (tile_x86::tiles(window.channels, cuts, lanes), window.channels * taps);
     let (dy, w, dx) = (Shared(dy.cast_mut()), Shared(w.cast_mut()), Shared(dx));
     let panels: Vec<Shared<f32>> =
         (0..window.groups * tiles.len() * taps).map(|_| Shared(arena.take(tile_x86::panel(lanes, outputs)))).collect();
@@ -96,9 +98,7 @@ pub unsafe fn gradient(
         .collect();
     let offsets = images.taps();
     let [_, dy_bytes, dx_bytes] = rooms(window, lanes);
-    let slots = context.par.lanes();
     let rooms = arena.split((dy_bytes + dx_bytes) * slots);
-    let cuts = channel_parts(window, slots, lanes);
     let parts = window.samples.div_ceil(lanes);
     with_slots(context.par, slots, parts * window.groups * cuts, &|slot, task| {
         let (cut, rest) = (task % cuts, task / cuts);

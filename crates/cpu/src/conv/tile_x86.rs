@@ -1,7 +1,7 @@
 //! Tiles of outputs × positions from images abreast (`conv/abreast_x86.rs`), for AVX2 and AVX-512.
 
 use super::abreast_x86::LANES;
-use super::direct_x86::parts;
+use super::direct_x86::shares;
 use crate::gemm::pack::{SLACK, dense, pack};
 use crate::gemm::scratch::room;
 use crate::simd::Level;
@@ -182,9 +182,9 @@ pub unsafe fn run(lanes: usize, rows: usize, call: &Call) {
     }
 }
 
-/// The tiles of so many outputs.
-pub fn tiles(outputs: usize, lanes: usize) -> Vec<Range<usize>> {
-    parts(outputs, most(lanes)).collect()
+/// The tiles of so many outputs, as many of each of some equal shares.
+pub fn tiles(outputs: usize, count: usize, lanes: usize) -> Vec<Range<usize>> {
+    shares(outputs, count, most(lanes))
 }
 
 /// Numbers of the weights of a tile.

@@ -5,8 +5,8 @@
 //! of every block after the other.
 
 use super::Unfolded;
-use super::abreast_x86::{Abreast, LANES, join};
-use super::direct_x86::{balanced, parts};
+use super::abreast_x86::{Abreast, LANES, TAPS, filled, join};
+use super::direct_x86::{balanced, parts, shares};
 use crate::Context;
 use crate::gemm::drive::with_slots;
 use crate::gemm::scratch::{Arena, room};
@@ -73,7 +73,7 @@ struct Cut {
     columns: usize,
     /// Samples of a block that are taken up at once.
     together: usize,
-    /// The outputs of tiles.
+    /// The outputs of tiles, as many of each part.
     rows: Vec<Range<usize>>,
     /// Tasks that share the outputs.
     parts: usize,
@@ -89,13 +89,15 @@ impl Cut {
             blocks: window.samples.div_ceil(unit),
             columns: window.channels.div_ceil(fill.channels()) * window.taps(),
             together: (DEPTH / positions).clamp(1, unit),
-            rows: parts(window.outputs, kernels(fill.lanes).len()).collect(),
+            rows: Vec::new(),
             parts: 1,
         };
         let tasks = cut.rounds() * window.groups;
-        let most = cut.rows.len();
+        let high = kernels(fill.lanes).len();
+        let most = window.outputs.div_ceil(high);
         let least = (window.outputs * cut.columns * fill.lanes).div_ceil(SUMS).min(most).max(1);
         cut.parts = (least..=most).find(|parts| balanced(tasks * parts, threads)).unwrap_or(least);
+        cut.rows = shares(window.outputs, cut.parts, high);
         cut
     }
 
@@ -124,8 +126,8 @@ impl Cut {
 /// Whether this is the better way of filling vectors.
 pub fn suits(u: &Unfolded, threads: usize, fill: Fill) -> bool {
     let cut = Cut::new(u, fill, threads);
-    let filled = |count: usize, step: usize| 8 * count >= 7 * count.next_multiple_of(step);
     u.size.terms > 0
+        && u.window.taps() >= TAPS
         && u.size.rows >= 4
         && u.size.columns >= 4
         && filled(cut.blocks, fill.blocks)
