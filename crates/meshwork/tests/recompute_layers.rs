@@ -1,4 +1,4 @@
-//! Segments of a `Sequential` and convolutions of LeNet that are computed again: the same bits, less memory.
+//! Segments of a `Sequential`, which then take less memory, and convolutions of LeNet that are computed again: the same bits.
 
 use meshwork::nn::{BatchNorm1d, Dropout, Gelu, Layer, Linear, Relu, Sequential, Transformer, TransformerConfig};
 use meshwork::optim::{AdamW, AdamWOptions, Optimizer};
@@ -78,12 +78,9 @@ fn convolutions_of_lenet_are_computed_again_with_the_same_bits() {
         model.set_recompute(parts);
         train(&model, &images)
     };
-    let (expected, kept) = of(0);
-    let (found, arena) = of(1);
-    assert!(found == expected);
-    // The first convolution's values need not wait beside those of the second one.
-    assert!(arena < kept * 9 / 10, "{arena} of {kept} bytes");
-    assert!(of(2).0 == expected);
+    // No less memory: only masks and what is pooled wait for the gradients anyway.
+    let (expected, _) = of(0);
+    assert!(of(1).0 == expected && of(2).0 == expected);
 }
 
 #[test]

@@ -42,9 +42,10 @@ fn means_of<S: Element>(plane: &Plane, x: &[S], out: &mut [S]) {
         for (rows, out) in x.chunks_exact(2 * width).zip(out.chunks_exact_mut(half.max(1))) {
             let (top, bottom) = rows.split_at(width);
             let (top, bottom) = (top.as_chunks::<2>().0, bottom.as_chunks::<2>().0);
-            for ((to, t), b) in out.iter_mut().zip(top).zip(bottom) {
-                let sum = S::Real::ZERO + t[0].widen() + t[1].widen() + b[0].widen() + b[1].widen();
-                *to = S::narrow(sum / S::Real::count(4));
+            match half {
+                8.. => halve::<S, 8>(top, bottom, out),
+                4.. => halve::<S, 4>(top, bottom, out),
+                _ => halve::<S, 1>(top, bottom, out),
             }
         }
         return;
@@ -57,6 +58,21 @@ fn means_of<S: Element>(plane: &Plane, x: &[S], out: &mut [S]) {
         plane.positions(window, |p| sum = sum + x[p].widen());
         out[i] = S::narrow(sum / count(window));
     });
+}
+
+/// The means of windows of two rows, `N` at a time, since rows are often shorter than what a loop would be unrolled to; the last ones
+/// overlap those before.
+#[inline(always)]
+fn halve<S: Element, const N: usize>(top: &[[S; 2]], bottom: &[[S; 2]], out: &mut [S]) {
+    for i in (0..out.len()).step_by(N) {
+        let i = i.min(out.len() - N);
+        let mut means = [S::narrow(S::Real::ZERO); N];
+        for ((mean, t), b) in means.iter_mut().zip(&top[i..][..N]).zip(&bottom[i..][..N]) {
+            let sum = S::Real::ZERO + t[0].widen() + t[1].widen() + b[0].widen() + b[1].widen();
+            *mean = S::narrow(sum / S::Real::count(4));
+        }
+        out[i..][..N].copy_from_slice(&means);
+    }
 }
 
 #[inline(always)]
@@ -121,11 +137,18 @@ pub mod gradient {
             let written = plane.whole_rows() * width;
             for (rows, dy) in sums[..written].chunks_exact_mut(2 * width).zip(dy.chunks_exact(half.max(1))) {
                 let (top, bottom) = rows.split_at_mut(width);
-                for (to, d) in top.as_chunks_mut::<2>().0.iter_mut().zip(dy) {
-                    *to = [S::Real::ZERO + d.widen() / S::Real::count(4); 2];
+                // What is left of a row of odd length.
+                for row in [&mut *top, &mut *bottom] {
+                    if let Some(last) = row.get_mut(2 * half) {
+                        *last = S::Real::ZERO;
+                    }
                 }
-                top[2 * half..].fill(S::Real::ZERO);
-                bottom.copy_from_slice(top);
+                let (top, bottom) = (top.as_chunks_mut::<2>().0, bottom.as_chunks_mut::<2>().0);
+                match half {
+                    8.. => double::<S, 8>(dy, top, bottom),
+                    4.. => double::<S, 4>(dy, top, bottom),
+                    _ => double::<S, 1>(dy, top, bottom),
+                }
             }
             sums[written..].fill(S::Real::ZERO);
             return;
@@ -138,6 +161,20 @@ pub mod gradient {
             let part = dy[i].widen() / count(window);
             plane.positions(window, |p| sums[p] = sums[p] + part);
         });
+    }
+
+    /// What windows give to two rows, `N` at a time, as [`halve`] does.
+    #[inline(always)]
+    fn double<S: Element, const N: usize>(dy: &[S], top: &mut [[S::Real; 2]], bottom: &mut [[S::Real; 2]]) {
+        for i in (0..dy.len()).step_by(N) {
+            let i = i.min(dy.len() - N);
+            let mut parts = [[S::Real::ZERO; 2]; N];
+            for (part, d) in parts.iter_mut().zip(&dy[i..][..N]) {
+                *part = [S::Real::ZERO + d.widen() / S::Real::count(4); 2];
+            }
+            top[i..][..N].copy_from_slice(&parts);
+            bottom[i..][..N].copy_from_slice(&parts);
+        }
     }
 
     #[inline(always)]

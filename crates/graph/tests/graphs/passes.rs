@@ -230,6 +230,46 @@ fn a_value_that_is_needed_much_later_is_computed_with_what_would_be_kept_for_it_
     assert!(has_two_results(&fused), "{fused}");
 }
 
+/// A value is used at once, and many products later where it is positive it selects from their result; `kept` says that one
+/// of these reads it at the end, too. The fused region that selects, and the dtypes of what it reads.
+fn selected_late(size: usize, kept: bool) -> (Graph, Vec<DType>) {
+    let mut g = Graph::new();
+    let (x, w) = (input(&mut g, &[size, size]), input(&mut g, &[size, size]));
+    let value = g.unary(UnaryOp::Relu, x);
+    let mut y = linear(&mut g, value, w);
+    for _ in 0..8 {
+        y = linear(&mut g, y, w);
+    }
+    let zero = g.scalar_like(value, 0.0);
+    let mask = g.binary(BinaryOp::Gt, value, zero);
+    let selected = g.select(mask, y, zero);
+    let end = linear(&mut g, selected, if kept { value } else { w });
+    g.outputs = vec![end];
+    let fused = fuse(&simplify(&g));
+    fused.verify().unwrap();
+    let selects = |fused: &Fused| fused.code.iter().any(|instr| instr.op == Code::Element(Element::Select));
+    let region = fused.nodes.iter().find(|node| matches!(&node.op, Op::Fused(fused) if selects(fused)));
+    let read = region.expect("a region that selects").inputs.iter().map(|&x| fused.ty(x).dtype).collect();
+    (fused, read)
+}
+
+#[test]
+fn a_mask_is_kept_instead_of_the_value_that_it_is_computed_from() {
+    let (fused, read) = selected_late(128, false);
+    assert_eq!(read, [DType::Bool, DType::F32], "{fused}");
+    assert!(has_two_results(&fused), "{fused}");
+}
+
+#[test]
+fn a_mask_is_not_kept_beside_the_value_that_it_is_computed_from() {
+    let (fused, read) = selected_late(128, true);
+    assert_eq!(read, [DType::F32, DType::F32], "{fused}");
+    assert!(!has_two_results(&fused), "{fused}");
+    // Neither is it where the first-level cache holds the value.
+    let (fused, read) = selected_late(32, false);
+    assert_eq!(read, [DType::F32, DType::F32], "{fused}");
+}
+
 #[test]
 fn buffers_that_live_together_do_not_overlap() {
     let mut g = Graph::new();

@@ -9,14 +9,12 @@ use super::constant;
 use super::copies::copied;
 use super::cost::{self, is_view, stored};
 use super::cut::Network;
-use super::regions::{Region, Regions};
+use super::regions::{LEAST, Region, Regions};
 use crate::graph::{Graph, NodeId};
 use crate::op::Op;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Bytes of a value that is worth asking for: smaller ones stay in the first-level cache.
-const LEAST: usize = 32 << 10;
 /// How often all regions are asked, at most.
 const ROUNDS: usize = 4;
 

@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 /// [`Fused`] region.
 ///
 /// A value that is also needed outside of its region is one of the region's results, unless it is cheaper to compute it again
-/// where it is needed. Constants become instructions.
+/// where it is needed, or what is needed of it is smaller. Constants become instructions.
 pub fn fuse(graph: &Graph) -> Graph {
     let regions = Regions::new(graph);
     match compute_again(&regions) {

@@ -14,6 +14,8 @@ const MAX_INPUTS: usize = 16;
 const MAX_RESULTS: usize = 8;
 /// Fewest rows that are combined in a region if they are wider than a tile: fewer would leave threads idle.
 const WIDE_ROWS: usize = 64;
+/// Bytes of a value that is worth not being kept: smaller ones stay in the first-level cache.
+pub(super) const LEAST: usize = 32 << 10;
 /// A region may compute a result so many heavy kernels before it is needed, but not earlier: it would occupy memory.
 pub(super) const EARLY: usize = 4;
 
@@ -95,6 +97,7 @@ impl<'a> Regions<'a> {
         regions.join_users();
         regions.join_producers();
         regions.join_siblings();
+        regions.compute_early();
         regions.leave_alone();
         regions
     }
@@ -269,6 +272,58 @@ impl<'a> Regions<'a> {
                 }
             }
         }
+    }
+
+    /// What a late region computes from nothing but a value that would be kept for it alone, and is smaller, is computed where the value
+    /// is: of a ReLU's result in front of a pool the gradient needs only where it is positive.
+    fn compute_early(&mut self) {
+        for x in self.graph.ids() {
+            let Some(early) = self.region[x.index()] else { continue };
+            let limit = self.regions[early].due.saturating_add(EARLY);
+            if self.graph.ty(x).bytes() < LEAST || self.wanted[x.index()] {
+                continue;
+            }
+            let region = &self.regions[early];
+            let outside = self.users[x.index()].iter().copied().filter(|&user| !region.contains(user));
+            let (late, soon): (Vec<NodeId>, Vec<NodeId>) = outside.partition(|&user| self.is_due_after(user, limit));
+            let bytes = |ids: &[NodeId]| ids.iter().map(|&id| self.graph.ty(id).bytes()).sum::<usize>();
+            let kept = soon.iter().any(|&user| self.last_use(user) > limit);
+            if late.is_empty() || kept || bytes(&late) >= bytes(&[x]) {
+                continue;
+            }
+            if late.iter().all(|&id| self.can_move(id, early)) {
+                self.move_to(&late, early);
+            }
+        }
+    }
+
+    /// Whether a node's region is needed only after so many heavy kernels.
+    fn is_due_after(&self, id: NodeId, limit: usize) -> bool {
+        self.of(id).is_some_and(|region| region.due > limit)
+    }
+
+    /// Whether an elementwise node of another region reads nothing but members of a region of its shape, and constants.
+    fn can_move(&self, id: NodeId, to: usize) -> bool {
+        let (node, region) = (self.graph.node(id), &self.regions[to]);
+        let is_inside =
+            |&x: &NodeId| constant(self.graph, x).is_some() || region.contains(region.read(self.graph, x).value);
+        matches!(node.op, Op::Element(_)) && node.ty.shape == region.space.shape && node.inputs.iter().all(is_inside)
+    }
+
+    /// Moves nodes that read only members of a region to it, if it fits then.
+    fn move_to(&mut self, ids: &[NodeId], to: usize) {
+        let Region { space, members, due } = &self.regions[to];
+        let mut members = [members.as_slice(), ids].concat();
+        members.sort_unstable();
+        let region = Region { space: space.clone(), members, due: *due };
+        if !self.fits(&region) {
+            return;
+        }
+        for &id in ids {
+            let from = self.region[id.index()].replace(to).expect("a member");
+            self.regions[from].members.retain(|&member| member != id);
+        }
+        self.regions[to] = region;
     }
 
     /// Numbers the heavy kernels, and finds which of them need each node.
