@@ -5,7 +5,6 @@
 
 use super::Unfolded;
 use super::abreast_x86::{Abreast, TAPS, filled, part};
-use super::direct_x86::balanced;
 use super::tile_x86::{self, BLOCKS, Call, Place};
 use crate::Context;
 use crate::gemm::drive::with_slots;
@@ -21,11 +20,10 @@ const TERMS: usize = 32;
 /// Numbers of the images of a task, at most: more would not stay in the caches.
 const IMAGES: usize = 1 << 18;
 
-/// Parts of the outputs, so that threads have about equally much to do.
-fn output_parts(u: &Unfolded, threads: usize, lanes: usize) -> usize {
+/// Shares of the outputs, 0 if none suit the threads.
+fn output_shares(u: &Unfolded, threads: usize, lanes: usize) -> usize {
     let tasks = u.window.samples.div_ceil(lanes) * u.window.groups;
-    let most = tile_x86::tiles(u.window.outputs, 1, lanes).len();
-    (1..=most.min(4)).find(|parts| balanced(tasks * parts, threads)).unwrap_or(0)
+    tile_x86::share_count(u.window.outputs, lanes, tasks, threads)
 }
 
 /// Whether this is the better way with vectors of so many numbers.
@@ -37,7 +35,7 @@ pub fn suits(u: &Unfolded, threads: usize, lanes: usize) -> bool {
         && u.window.positions() > 0
         && u.size.terms.div_ceil(u.size.block) <= BLOCKS
         && Abreast::new(&u.window, lanes).len() <= IMAGES
-        && output_parts(u, threads, lanes) > 0
+        && output_shares(u, threads, lanes) > 0
 }
 
 /// Bytes for: a panel of the weight; a slot's images and sums.
@@ -50,7 +48,7 @@ fn rooms(u: &Unfolded, images: &Abreast) -> [usize; 2] {
 /// Bytes of scratch memory for [`forward`] with vectors of so many numbers.
 pub fn bytes(u: &Unfolded, threads: usize, lanes: usize) -> usize {
     let [panel, slot] = rooms(u, &Abreast::new(&u.window, lanes));
-    let tiles = tile_x86::tiles(u.window.outputs, output_parts(u, threads, lanes), lanes);
+    let tiles = tile_x86::tiles(u.window.outputs, output_shares(u, threads, lanes), lanes);
     panel * tiles.len() * u.window.groups + slot * threads
 }
 
@@ -70,7 +68,7 @@ pub unsafe fn forward(
     let images = Abreast::new(window, lanes);
     let (terms, outputs) = (u.size.terms, window.outputs);
     let slots = context.par.lanes();
-    let cuts = output_parts(u, slots, lanes);
+    let cuts = output_shares(u, slots, lanes);
     let tiles = tile_x86::tiles(outputs, cuts, lanes);
     let [_, slot_bytes] = rooms(u, &images);
     let panels: Vec<Shared<f32>> =

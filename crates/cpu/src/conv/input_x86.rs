@@ -5,7 +5,6 @@
 //! every element gets its taps in row-major order.
 
 use super::abreast_x86::{Abreast, TAPS, filled, join};
-use super::direct_x86::balanced;
 use super::tile_x86::{self, BLOCKS, Call, Place};
 use super::window::Window;
 use crate::Context;
@@ -19,11 +18,10 @@ const OUTPUTS: usize = 8;
 /// Numbers of either gradient of a task, at most: more would not stay in the caches.
 const GRADIENT: usize = 1 << 18;
 
-/// Parts of the channels, so that threads have about equally much to do.
-fn channel_parts(window: &Window, threads: usize, lanes: usize) -> usize {
+/// Shares of the channels, 0 if none suit the threads.
+fn channel_shares(window: &Window, threads: usize, lanes: usize) -> usize {
     let tasks = window.samples.div_ceil(lanes) * window.groups;
-    let most = tile_x86::tiles(window.channels, 1, lanes).len();
-    (1..=most.min(4)).find(|parts| balanced(tasks * parts, threads)).unwrap_or(0)
+    tile_x86::share_count(window.channels, lanes, tasks, threads)
 }
 
 /// Whether this is the better way with vectors of so many numbers.
@@ -35,7 +33,7 @@ pub fn suits(window: &Window, block: usize, threads: usize, lanes: usize) -> boo
         && window.outputs.div_ceil(block) <= BLOCKS
         && Abreast::channels_last(window, lanes).len() <= GRADIENT
         && (1..=GRADIENT).contains(&(window.outputs * window.positions() * lanes))
-        && channel_parts(window, threads, lanes) > 0
+        && channel_shares(window, threads, lanes) > 0
 }
 
 /// Bytes for: a panel of the weight; a slot's gradients by the output and by the input.
@@ -50,7 +48,7 @@ fn rooms(window: &Window, lanes: usize) -> [usize; 3] {
 /// Bytes of scratch memory for [`gradient`] with vectors of so many numbers.
 pub fn bytes(window: &Window, threads: usize, lanes: usize) -> usize {
     let [panel, dy, dx] = rooms(window, lanes);
-    let tiles = tile_x86::tiles(window.channels, channel_parts(window, threads, lanes), lanes);
+    let tiles = tile_x86::tiles(window.channels, channel_shares(window, threads, lanes), lanes);
     let panels = window.groups * tiles.len() * window.taps();
     panel * panels + (dy + dx) * threads
 }
@@ -71,7 +69,7 @@ pub unsafe fn gradient(
     let images = Abreast::channels_last(window, lanes);
     let (outputs, positions, taps) = (window.outputs, window.positions(), window.taps());
     let slots = context.par.lanes();
-    let cuts = channel_parts(window, slots, lanes);
+    let cuts = channel_shares(window, slots, lanes);
     let (tiles, numbers) = (tile_x86::tiles(window.channels, cuts, lanes), window.channels * taps);
     let (dy, w, dx) = (Shared(dy.cast_mut()), Shared(w.cast_mut()), Shared(dx));
     let panels: Vec<Shared<f32>> =

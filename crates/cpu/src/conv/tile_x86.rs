@@ -1,7 +1,7 @@
 //! Tiles of outputs × positions from images abreast (`conv/abreast_x86.rs`), for AVX2 and AVX-512.
 
 use super::abreast_x86::LANES;
-use super::direct_x86::shares;
+use super::direct_x86::{balanced, shares};
 use crate::gemm::pack::{SLACK, dense, pack};
 use crate::gemm::scratch::room;
 use crate::simd::Level;
@@ -14,6 +14,9 @@ const LEVELS: usize = 8;
 
 /// Blocks of a sum at most.
 pub const BLOCKS: usize = 1 << LEVELS;
+
+/// Shares of the outputs at most: each copies the images for itself.
+const SHARES: usize = 4;
 
 /// Where a position is read and where its sums go.
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +148,7 @@ fn kernels(lanes: usize, add: bool) -> &'static [&'static [Tiles]] {
 }
 
 /// Outputs of a tile at most.
-pub fn most(lanes: usize) -> usize {
+fn most(lanes: usize) -> usize {
     kernels(lanes, false)[0].len()
 }
 
@@ -180,6 +183,13 @@ pub unsafe fn run(lanes: usize, rows: usize, call: &Call) {
         // SAFETY: the caller's promise.
         unsafe { kernel(lanes, rows, places.len().min(widest), false)(&Call { places, ..*call }) };
     }
+}
+
+/// Into how many shares so many outputs are cut, for each of some tasks, so that threads have about equally much to do; 0 if
+/// no number does that.
+pub fn share_count(outputs: usize, lanes: usize, tasks: usize, threads: usize) -> usize {
+    let most = outputs.div_ceil(most(lanes));
+    (1..=most.min(SHARES)).find(|shares| balanced(tasks * shares, threads)).unwrap_or(0)
 }
 
 /// The tiles of so many outputs, as many of each of some equal shares.
