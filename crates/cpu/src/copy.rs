@@ -1,8 +1,9 @@
 //! Any strided operand as a dense one.
 
+use crate::gemm::pack;
 use crate::operand::Shared;
 use crate::walk::Walk;
-use crate::{Context, Operand, Output, stream};
+use crate::{Context, Level, Operand, Output, stream};
 
 /// Elements per task below which further threads do not pay.
 const GRAIN: usize = 1 << 14;
@@ -91,18 +92,32 @@ unsafe fn transpose<T: Copy + Send + Sync>(walk: &Walk, first: Shared<T>, output
             let row_range = band * EDGE..((band + 1) * EDGE).min(rows);
             let (source, target) = (from.position(other), to.position(other));
             for left in (0..columns).step_by(EDGE) {
-                for row in row_range.clone() {
-                    for column in left..(left + EDGE).min(columns) {
-                        // SAFETY: the element belongs to the walk, and to this item alone.
-                        unsafe {
-                            let x = *first.pointer().offset(source + row as isize + column as isize * column_stride);
-                            *output.pointer().offset(target + (row * row_step + column) as isize) = x;
-                        }
-                    }
+                let here = (columns - left).min(EDGE);
+                let places: [isize; EDGE] = std::array::from_fn(|i| i as isize * column_stride);
+                // SAFETY: the elements belong to the walk, and to this item alone.
+                unsafe {
+                    let from = first.pointer().offset(source + row_range.start as isize + left as isize * column_stride);
+                    let to = output.pointer().offset(target + (row_range.start * row_step + left) as isize);
+                    tile(context.level, from, &places[..here], row_range.len(), row_step, to);
                 }
             }
         }
     });
+}
+
+/// Copies a tile: `rows` neighbouring elements from each of some columns, those of a row to neighbours, rows `step` apart.
+unsafe fn tile<T: Copy>(level: Level, from: *const T, columns: &[isize], rows: usize, step: usize, to: *mut T) {
+    // SAFETY: the caller passes elements and their places; floats are moved as they are.
+    unsafe {
+        if size_of::<T>() == size_of::<f32>() {
+            return pack::transpose::<f32>(level, from.cast(), columns, rows, step, to.cast());
+        }
+        for row in 0..rows {
+            for (i, &column) in columns.iter().enumerate() {
+                *to.add(row * step + i) = *from.offset(column).add(row);
+            }
+        }
+    }
 }
 
 #[cfg(test)]

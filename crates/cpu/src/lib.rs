@@ -31,7 +31,6 @@ pub mod simd;
 pub mod stream;
 #[cfg(test)]
 mod testing;
-mod turned;
 pub mod walk;
 
 pub use operand::{Operand, Output, Shared, Stored};

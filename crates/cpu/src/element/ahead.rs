@@ -23,15 +23,11 @@ impl Plan<'_> {
         }
     }
 
-    /// Asks for a share of the blocks that begin with an element, of what is read by blocks of rows.
+    /// Asks for a share of the blocks that begin with an element, of what is read by strips.
     pub(super) fn ask_for_blocks(&self, element: usize, share: Share) {
         for source in &self.sources {
-            let Some((turned, _)) = &source.turned else { continue };
-            let first = source.first.pointer().cast_const();
-            match source.dtype.size() {
-                2 => turned.ask_for(first.cast::<u16>(), element, share),
-                4 => turned.ask_for(first.cast::<u32>(), element, share),
-                _ => turned.ask_for(first.cast::<u64>(), element, share),
+            if let Some((turned, _)) = &source.turned {
+                turned.ask_for(source.first.pointer(), element, share);
             }
         }
     }

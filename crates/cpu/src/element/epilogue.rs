@@ -151,7 +151,7 @@ impl Tail {
                 From::Memory { first: Shared(outputs[k].bytes()), steps }
             }
             Place::Slot(slot) => From::Constant(Shared(constants[slot].0.as_mut_ptr())),
-            Place::Kept { .. } => unreachable!("no row is kept"),
+            Place::Kept { .. } | Place::Turned(_) => unreachable!("no row is kept, and no operand turned"),
         };
         let (native, operands) = (*native, operands.iter().map(&mut operand).collect());
         Some(Tail { placement, native, operands, _constants: constants })

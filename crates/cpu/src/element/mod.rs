@@ -11,6 +11,7 @@ mod random_regions;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod turned;
 mod units;
 mod wide;
 
@@ -19,7 +20,6 @@ pub use ops::{extremum_f32, extremum_f64};
 use crate::number::{Number, by_dtype};
 use crate::operand::Shared;
 use crate::stream::{self, Line, Share};
-use crate::turned::{self, Held, Turned};
 use crate::walk::{Walk, extent};
 use crate::{Context, Level, Operand, Output, narrow};
 use half::{bf16, f16};
@@ -29,10 +29,11 @@ use ops::{Tile, held};
 use place::{Lies, Placement, Written, placement};
 use rows::{GROUP, Rows};
 use smallvec::SmallVec;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
+use turned::{Held, Strip, Turned};
 
 /// Elements of a tile.
 const TILE: usize = TILE_COLUMNS;
@@ -40,6 +41,8 @@ const TILE: usize = TILE_COLUMNS;
 const RUN: usize = 16 << 10;
 /// Elements of rows that are taken one by one, at least.
 const LONG: usize = 512;
+/// Rows of a band between the one that is computed and the one that is asked for.
+const ROWS_AHEAD: usize = 8;
 /// Steps of a tile from which the next one is asked for meanwhile.
 const SEVERAL: usize = 3;
 /// Bytes from one register to the next; not a power of two, so that registers do not compete for cache lines.
@@ -55,6 +58,8 @@ enum Place {
     Slot(usize),
     /// In the memory of an output.
     Output(usize),
+    /// In the room of an input that is read by strips, as it is held in a slot; its tiles are parts of a strip's rows.
+    Turned(usize),
     /// For a whole row of elements of so many bytes, in a line that begins so many bytes behind the slots.
     Kept {
         at: usize,
@@ -66,6 +71,8 @@ enum Place {
 enum Step {
     /// Brings a tile of an input into a slot.
     Load { input: usize, slot: usize },
+    /// Turns the strip of an input that a tile is in, if it is not there, and finds the tile.
+    Turn { input: usize },
     /// Runs an instruction.
     Compute { index: usize, to: Place },
     /// Runs machine code.
@@ -79,7 +86,7 @@ struct Source {
     first: Shared<u8>,
     dtype: DType,
     of_rows: bool,
-    /// How it is read by blocks of rows, and where these are behind the slots and the rows that are kept.
+    /// How it is read by strips of rows, and where these are behind the slots and the rows that are kept.
     turned: Option<(Turned, usize)>,
 }
 
@@ -87,8 +94,8 @@ struct Source {
 #[derive(Clone, Copy)]
 struct Room<'a> {
     slots: *mut u8,
-    /// The rows of every source that are there, where it is read by blocks.
-    held: &'a [Held],
+    /// The rows of every source that are there, where it is read by strips.
+    held: &'a [Cell<Held>],
 }
 
 /// Where a result goes.
@@ -232,6 +239,10 @@ impl Source {
         match stride {
             _ if self.walk.is_constant() => Lies::Constant,
             _ if self.walk.is_dense() => Lies::Dense,
+            // A tile is then a part of a row, and of a strip.
+            _ if !self.of_rows && row.is_some() && self.turned.as_ref().map(|(turned, _)| turned.columns()) == row => {
+                Lies::Turned
+            }
             1 if is_row => Lies::Dense,
             0 if is_row => Lies::One,
             _ if elements.is_some_and(|count| count <= TILE && count.is_multiple_of(self.walk.period())) => {
@@ -256,12 +267,10 @@ impl<'a> Plan<'a> {
             // SAFETY: the offset is that of an element.
             let first = unsafe { operand.bytes().add(operand.layout.offset * operand.dtype.size()) };
             let walk = Walk::new(operand.layout);
-            let size = operand.dtype.size();
-            let held_size = held(operand.dtype).size();
-            let window = if bands.is_some() { TILE } else { usize::MAX };
-            let turned = Turned::new(&walk, size, held_size, window).map(|turned| {
+            let window = bands.map_or(usize::MAX, |bands| bands.tile);
+            let turned = Turned::new(&walk, operand.dtype, window).map(|turned| {
                 let at = behind;
-                behind += (turned.room() * held_size).next_multiple_of(size_of::<Line>());
+                behind += turned.bytes().next_multiple_of(size_of::<Line>());
                 (turned, at)
             });
             Source { walk, first: Shared(first.cast_mut()), dtype: operand.dtype, of_rows, turned }
@@ -325,7 +334,7 @@ impl<'a> Plan<'a> {
         let mut arena = ARENA.take();
         let bytes = self.placement.slots * SLOT + self.placement.kept + self.behind;
         arena.resize(bytes.div_ceil(size_of::<Line>()).max(arena.len()), Line([0; 64]));
-        let held: SmallVec<[Held; 8]> = self.sources.iter().map(|_| Held::default()).collect();
+        let held: SmallVec<[Cell<Held>; 8]> = self.sources.iter().map(|_| Cell::default()).collect();
         let room = Room { slots: arena.as_mut_ptr().cast(), held: &held };
         self.fill_fixed(room);
         body(room);
@@ -358,22 +367,28 @@ impl<'a> Plan<'a> {
     /// Some parts of the bands, each a tile of all their rows.
     fn bands(&self, room: Room, parts: Range<usize>, bands: Bands) {
         let all = self.rows / bands.columns;
-        let first_of = |part: usize| (part / bands.tiles() * bands.rows, part % bands.tiles() * bands.tile);
+        let rows_of = |part: usize| bands.rows.min(all - part / bands.tiles() * bands.rows);
+        let span = |part: usize, row: usize| {
+            let (first, column) = (part / bands.tiles() * bands.rows, part % bands.tiles() * bands.tile);
+            let (start, rows) = ((first + row) * bands.columns + column, bands.tile.min(bands.columns - column));
+            Span { start, rows, column: 0, columns: 1, width: 1 }
+        };
         for part in parts.clone() {
-            let (first, column) = first_of(part);
-            let (rows, count) = (bands.rows.min(all - first), bands.tile.min(bands.columns - column));
-            let start = |(row, column): (usize, usize)| row * bands.columns + column;
-            let span = |row: usize| Span { start: start((row, column)), rows: count, column: 0, columns: 1, width: 1 };
-            let next = (rows > 1 && part + 1 < parts.end).then(|| start(first_of(part + 1)));
-            for index in 0..rows {
-                let row = first + index;
-                if index + 1 < rows {
-                    self.ask_for(span(row + 1), Share { index: 0, count: 1 });
+            let (rows, next) = (rows_of(part), part + 1);
+            let next_rows = if next < parts.end { rows_of(next) } else { 0 };
+            for row in 0..rows {
+                if bands.rows > 1 {
+                    let ahead = row + ROWS_AHEAD;
+                    if ahead < rows {
+                        self.ask_for(span(part, ahead), Share { index: 0, count: 1 });
+                    } else if ahead - rows < next_rows {
+                        self.ask_for(span(next, ahead - rows), Share { index: 0, count: 1 });
+                    }
+                    if next_rows > 0 {
+                        self.ask_for_blocks(span(next, 0).start, Share { index: row, count: rows });
+                    }
                 }
-                if let Some(next) = next {
-                    self.ask_for_blocks(next, Share { index, count: rows });
-                }
-                self.tile(room, span(row), None);
+                self.tile(room, span(part, row), None);
             }
         }
     }
@@ -387,6 +402,7 @@ impl<'a> Plan<'a> {
     fn address(&self, room: Room, place: Place, span: Span) -> *mut u8 {
         match place {
             Place::Slot(slot) => self.slot(room, slot),
+            Place::Turned(i) => room.held[i].get().place,
             // SAFETY: the arena has room for the row.
             Place::Kept { at, size } => unsafe { self.slot(room, self.placement.slots).add(at + span.column * size) },
             Place::Input(i) => self.sources[i].address(span.elements(self.sources[i].of_rows).0),
@@ -396,6 +412,14 @@ impl<'a> Plan<'a> {
                 unsafe { sink.first.pointer().add(span.elements(sink.of_rows).0 * sink.dtype.size()) }
             }
         }
+    }
+
+    /// How an input is read by strips, if it is, and its strip.
+    fn turned<'r>(&self, input: usize, room: Room<'r>) -> Option<(&Turned, Strip<'r>)> {
+        let (turned, at) = self.sources[input].turned.as_ref()?;
+        // SAFETY: the arena has room for the strip.
+        let first = unsafe { self.slot(room, self.placement.slots).add(self.placement.kept + *at) };
+        Some((turned, Strip { first, held: &room.held[input] }))
     }
 
     fn fill_fixed(&self, room: Room) {
@@ -420,28 +444,9 @@ impl<'a> Plan<'a> {
     fn load(&self, input: usize, to: *mut u8, start: usize, count: usize, room: Room) {
         let source = &self.sources[input];
         let first = source.first.0;
-        if let Some((turned, at)) = &source.turned {
-            let (held, level) = (&room.held[input], self.level);
-            // SAFETY: a slot has room for a tile of any dtype, and the arena for the block; the elements are the source's,
-            // and of floats of their size, which are moved as they are.
-            return unsafe {
-                let block = self.slot(room, self.placement.slots).add(self.placement.kept + *at);
-                match source.dtype {
-                    DType::F16 => {
-                        turned.read(level, first.cast::<f16>(), start, slice(to, count), (block.cast(), held))
-                    }
-                    DType::BF16 => {
-                        turned.read(level, first.cast::<bf16>(), start, slice(to, count), (block.cast(), held))
-                    }
-                    DType::F64 | DType::I64 => {
-                        turned.read(level, first.cast::<f64>(), start, slice(to, count), (block.cast(), held));
-                    }
-                    DType::F32 | DType::I32 => {
-                        turned.read(level, first.cast::<f32>(), start, slice(to, count), (block.cast(), held));
-                    }
-                    DType::U8 | DType::Bool => unreachable!("bytes are not read by blocks"),
-                }
-            };
+        if let Some((turned, strip)) = self.turned(input, room) {
+            // SAFETY: a slot has room for a tile of any dtype, and the arena for the strip; the elements are the source's.
+            return unsafe { turned.read(self.level, first, (start, count), to, strip) };
         }
         // SAFETY: a slot has room for a tile of any dtype; the elements are the source's.
         unsafe {
@@ -467,6 +472,7 @@ impl<'a> Plan<'a> {
         for (number, step) in steps.iter().enumerate() {
             match step {
                 &Step::Load { input, slot } => self.load_tile(input, slot, room, span),
+                &Step::Turn { input } => self.turn(input, room, span),
                 &Step::Compute { index, to } => self.compute(places, room, span, index, to),
                 Step::Run { native, operands, of_rows, steps } => {
                     self.native(*native, operands, (*of_rows, steps), room, span);
@@ -499,6 +505,12 @@ impl<'a> Plan<'a> {
         let source = &self.sources[input];
         let (start, count) = span.elements(source.of_rows);
         self.load(input, self.slot(room, slot), start, count, room);
+    }
+
+    fn turn(&self, input: usize, room: Room, span: Span) {
+        let (turned, strip) = self.turned(input, room).expect("an input that is read by strips");
+        // SAFETY: the arena has room for the strip; the elements are the source's.
+        unsafe { turned.hold(self.level, self.sources[input].first.0, span.elements(false).0, strip) };
     }
 
     /// What an instruction reads and writes in a tile.
@@ -584,19 +596,18 @@ impl<'a> Plan<'a> {
 }
 
 impl Bands {
-    /// The bands of a region of single elements, if an input lies in rows. One that is read by blocks of rows needs them where
-    /// its rows are longer than a tile: a block of a part of the columns can have more rows, and memory is quicker where lines
-    /// are read that follow each other.
+    /// The bands of a region of single elements, if an input lies in rows. One that is read by strips of rows needs them where
+    /// its rows are longer than a tile: a strip of a part of the columns stays in the first cache.
     fn of(op: &Fused, inputs: &[Operand], outputs: &[Output]) -> Option<Bands> {
         if op.space.columns() != 1 {
             return None;
         }
         let walks: SmallVec<[Walk; 8]> = inputs.iter().map(|x| Walk::new(x.layout)).collect();
-        let turned = |(walk, x): (&Walk, &Operand)| Turned::columns(walk, x.dtype.size());
+        let turned = |(walk, x): (&Walk, &Operand)| Turned::columns_of(walk, x.dtype);
         let mut turned = walks.iter().zip(inputs).filter_map(turned);
         let bands = match turned.next() {
             Some(columns) if columns <= TILE || turned.any(|other| other != columns) => return None,
-            Some(columns) => Bands { rows: turned::ROWS, columns, tile: TILE },
+            Some(columns) => Bands { rows: turned::ROWS, columns, tile: turned::WINDOW },
             None => {
                 let lies_in_rows = |walk: &&Walk| walk.sizes.len() > 1 && matches!(walk.inner().1, 0 | 1);
                 let lengths = walks.iter().filter(lies_in_rows).map(|walk| walk.inner().0);

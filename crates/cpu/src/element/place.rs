@@ -25,6 +25,8 @@ pub(super) enum Lies {
     Constant,
     /// The same elements for every tile.
     Repeated,
+    /// In a strip of rows that are turned, of which every tile is a part of one.
+    Turned,
     Otherwise,
 }
 
@@ -245,10 +247,16 @@ impl<'a> Placing<'a> {
         for (number, unit) in units.iter().enumerate() {
             for &register in &reads[number] {
                 let register = usize::from(register);
-                if !loaded[register] {
+                if loaded[register] {
+                    continue;
+                }
+                loaded[register] = true;
+                if lies[register] == Lies::Turned {
+                    self.placement.places[register] = Place::Turned(register);
+                    self.placement.steps.push(Step::Turn { input: register });
+                } else {
                     let slot = slots.take();
                     self.placement.places[register] = Place::Slot(slot);
-                    loaded[register] = true;
                     self.placement.steps.push(Step::Load { input: register, slot });
                 }
             }
@@ -336,7 +344,7 @@ impl<'a> Placing<'a> {
             let dtype = op.dtype_of(register);
             let size = match places[usize::from(register)] {
                 Place::Input(_) | Place::Output(_) => dtype.size(),
-                Place::Slot(_) | Place::Kept { .. } => held(dtype).size(),
+                Place::Slot(_) | Place::Kept { .. } | Place::Turned(_) => held(dtype).size(),
             };
             (if is_spread(register) { size } else { size * op.space.columns() }) as isize
         };
@@ -353,7 +361,7 @@ impl<'a> Placing<'a> {
         let stored = |register: u16| match places[usize::from(register)] {
             _ if op.of_rows(register) && !of_rows => Some(Stored::One),
             Place::Input(i) if self.is_one(i) => Some(Stored::One),
-            Place::Slot(_) | Place::Kept { .. } => Stored::held(op.dtype_of(register)),
+            Place::Slot(_) | Place::Kept { .. } | Place::Turned(_) => Stored::held(op.dtype_of(register)),
             Place::Output(k) if self.region.written[k].streams => Some(Stored::F32PastCaches),
             Place::Input(_) | Place::Output(_) => Stored::of(op.dtype_of(register)),
         };

@@ -346,6 +346,7 @@ impl Plan<'_> {
                 Step::Load { input, slot } => self.load_tile(input, slot, room, span),
                 Step::Compute { index, to } => self.compute(places, room, span, index, to),
                 Step::Run { .. } => unreachable!("values of rows are computed by loops"),
+                Step::Turn { .. } => unreachable!("rows that are passed over are loaded"),
             }
         }
     }
@@ -375,6 +376,7 @@ impl Plan<'_> {
             for (number, step) in pass.tiles.steps.iter().enumerate() {
                 match *step {
                     Step::Load { input, slot } => self.load_tile(input, slot, room, span),
+                    Step::Turn { .. } => unreachable!("rows that are passed over are loaded"),
                     Step::Compute { index, to } => match pass.combining.iter().position(|&other| other == index) {
                         Some(number) => match self.op.code[index].op {
                             Code::Reduce(op, block) => {
@@ -426,6 +428,7 @@ impl Plan<'_> {
             column: match place {
                 Place::Slot(_) => 0,
                 Place::Kept { size, .. } => size,
+                Place::Turned(_) => unreachable!("rows that are passed over are loaded"),
                 Place::Input(i) => size(self.sources[i].of_rows, self.sources[i].dtype),
                 Place::Output(k) => size(self.sinks[k].of_rows, self.sinks[k].dtype),
             },

@@ -73,6 +73,41 @@ pub unsafe fn pack_columns<S: Element>(level: Level, data: *const S, terms: &[is
     unsafe { pack(level, data, &rows[..width], terms, dense(width, terms.len()), out) };
 }
 
+/// Transposes rows of `terms` neighbouring elements: element `k` of all of them goes to `out + k · step`.
+///
+/// # Safety
+/// Every element must be readable, and as many numbers for each term be writable.
+pub unsafe fn transpose<S: Element>(
+    level: Level,
+    data: *const S,
+    rows: &[isize],
+    terms: usize,
+    step: usize,
+    out: *mut S::Real,
+) {
+    #[cfg(target_arch = "x86_64")]
+    if level >= Level::Avx2 {
+        use super::pack_x86::transpose;
+        let wide = level >= Level::Avx512;
+        // SAFETY: the caller's promise; the types are the same.
+        unsafe {
+            match () {
+                () if same::<S, f32>() => return transpose::<f32>(data.cast(), rows, terms, step, out.cast(), wide),
+                () if same::<S, bf16>() => return transpose::<bf16>(data.cast(), rows, terms, step, out.cast(), wide),
+                () if same::<S, f16>() => return transpose::<f16>(data.cast(), rows, terms, step, out.cast(), wide),
+                () => {}
+            }
+        }
+    }
+    let _ = (level, same::<S, f32>());
+    for (i, &row) in rows.iter().enumerate() {
+        for k in 0..terms {
+            // SAFETY: the caller's promise.
+            unsafe { *out.add(k * step + i) = (*data.offset(row).add(k)).widen() };
+        }
+    }
+}
+
 /// One term of a panel, element by element.
 ///
 /// # Safety
@@ -105,6 +140,33 @@ mod tests {
         // Any finite number.
         packs_the_same(|i| bf16::from_bits((i * 97) as u16 & 0xbf7f));
         packs_the_same(|i| f16::from_bits((i * 97) as u16 & 0xbbff));
+    }
+
+    #[test]
+    fn rows_are_transposed_the_same_at_every_level() {
+        transposes_the_same(|i| i as f32);
+        transposes_the_same(|i| i as f64);
+        transposes_the_same(|i| bf16::from_bits((i * 97) as u16 & 0xbf7f));
+        transposes_the_same(|i| f16::from_bits((i * 97) as u16 & 0xbbff));
+    }
+
+    /// Of all sizes around those of squares; nothing beside the result is written.
+    fn transposes_the_same<S: Element>(element: fn(usize) -> S) {
+        let data: Vec<S> = (0..4000).map(element).collect();
+        for (rows, terms) in (1..36).flat_map(|rows| [1, 7, 8, 9, 16, 23, 33, 64].map(|terms| (rows, terms))) {
+            let firsts: Vec<isize> = (0..rows as isize).map(|i| i * 101 + i % 3).collect();
+            let step = rows + 3;
+            let beside = element(1).widen();
+            for level in Level::available() {
+                let mut out = vec![beside; terms * step];
+                // SAFETY: rows of 64 elements before number 3,600, and room for all terms.
+                unsafe { transpose(level, data.as_ptr(), &firsts, terms, step, out.as_mut_ptr()) };
+                for (k, i) in (0..terms).flat_map(|k| (0..step).map(move |i| (k, i))) {
+                    let want = firsts.get(i).map_or(beside, |&first| data[first as usize + k].widen());
+                    assert!(out[k * step + i] == want, "{rows} rows, {terms} terms, ({k}, {i}), {level:?}");
+                }
+            }
+        }
     }
 
     fn packs_the_same<S: Element<Real = f32>>(element: fn(usize) -> S) {

@@ -209,6 +209,9 @@ pub unsafe fn transpose<S: Source>(data: *const S, panel: &[isize], terms: usize
         let columns = (terms - start).min(16);
         for row in (0..width).step_by(16) {
             let rows = &panel[row.min(panel.len())..(row + 16).min(panel.len())];
+            for row in rows {
+                prefetch(data.wrapping_offset(*row).wrapping_add(start).cast::<u8>().wrapping_add(LINES_AHEAD * LINE));
+            }
             // SAFETY: elements of the rows, and as many numbers of each term of the panel.
             unsafe {
                 let to = out.add(start * width + row);
@@ -236,10 +239,8 @@ pub unsafe fn square<S: Source>(
     let zero = _mm512_setzero_ps();
     let (read, written): (__mmask16, __mmask16) = (0xffff >> (16 - columns), 0xffff >> (16 - wide));
     let load = |row: isize| {
-        let from = data.wrapping_offset(row);
-        prefetch(from.cast::<u8>().wrapping_add(LINES_AHEAD * LINE));
         // SAFETY: the caller's promise.
-        unsafe { S::load(zero, read, from) }
+        unsafe { S::load(zero, read, data.wrapping_offset(row)) }
     };
     // A loop over fewer would keep all of them in memory.
     let mut x: [__m512; 16] = match rows.first_chunk::<16>() {

@@ -439,6 +439,44 @@ unsafe fn by_runs<S: Source>(data: *const S, panel: &[isize], terms: &[isize], w
     }
 }
 
+/// See [`super::pack::transpose`].
+///
+/// # Safety
+/// As there; the processor must have AVX2, and AVX-512 if `wide`.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub unsafe fn transpose<S: pack_avx512::Source>(
+    data: *const S,
+    rows: &[isize],
+    terms: usize,
+    step: usize,
+    out: *mut f32,
+    wide: bool,
+) {
+    let edge = if wide { 16 } else { 8 };
+    for first in (0..rows.len()).step_by(edge) {
+        for term in (0..terms).step_by(edge) {
+            // SAFETY: the caller's promise. The last eight of more overlap those before.
+            unsafe {
+                if wide {
+                    let rows = &rows[first..rows.len().min(first + edge)];
+                    let to = out.add(term * step + first);
+                    pack_avx512::square(data.add(term), rows, (terms - term).min(edge), step, rows.len(), to);
+                } else if let (Some(last), Some(end)) = (rows.len().checked_sub(edge), terms.checked_sub(edge)) {
+                    let (first, term) = (first.min(last), term.min(end));
+                    let rows = rows[first..].first_chunk().expect("eight rows");
+                    square(data.add(term), rows, step, out.add(term * step + first));
+                } else {
+                    for (i, row) in rows.iter().enumerate().skip(first).take(edge) {
+                        for k in term..terms.min(term + edge) {
+                            *out.add(k * step + i) = (*data.offset(*row).add(k)).widen();
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Transposes eight rows of eight neighbouring elements; term `k` goes to `out + k · width`, eight wide, in ascending
 /// order.
 ///
