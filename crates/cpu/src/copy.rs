@@ -96,7 +96,8 @@ unsafe fn transpose<T: Copy + Send + Sync>(walk: &Walk, first: Shared<T>, output
                 let places: [isize; EDGE] = std::array::from_fn(|i| i as isize * column_stride);
                 // SAFETY: the elements belong to the walk, and to this item alone.
                 unsafe {
-                    let from = first.pointer().offset(source + row_range.start as isize + left as isize * column_stride);
+                    let from =
+                        first.pointer().offset(source + row_range.start as isize + left as isize * column_stride);
                     let to = output.pointer().offset(target + (row_range.start * row_step + left) as isize);
                     tile(context.level, from, &places[..here], row_range.len(), row_step, to);
                 }

@@ -14,7 +14,7 @@ use crate::Level;
 use crate::stream::{LINE, Share};
 use meshwork_graph::DType;
 use meshwork_graph::ops::{Code, Fused, ReduceOp};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 /// Bytes of rows that are kept from one pass to the next, at most: they stay in the second cache, beside the operands.
 const MOST_KEPT: usize = 256 << 10;
@@ -310,18 +310,19 @@ impl Placing<'_> {
     }
 }
 
-/// Where an operand's elements of a row are.
-#[derive(Clone, Copy)]
+/// Where the operands of a pass's machine code and reductions are in a tile, step by step.
 struct Along {
-    /// Those of the first tile.
-    first: *mut u8,
-    /// Bytes from one column to the next; none for what is in the same place for every tile.
-    column: usize,
+    places: SmallVec<[*mut u8; 16]>,
+    /// Bytes from one column to the next of each; none for what is in the same place for every tile.
+    columns: SmallVec<[usize; 16]>,
 }
 
 impl Along {
-    fn at(self, column: usize) -> *mut u8 {
-        self.first.wrapping_add(column * self.column)
+    /// Goes on by so many columns.
+    fn advance(&mut self, columns: usize) {
+        for (place, column) in self.places.iter_mut().zip(&self.columns) {
+            *place = place.wrapping_add(columns * column);
+        }
     }
 }
 
@@ -365,10 +366,13 @@ impl Plan<'_> {
                 unsafe { rows::nothing(held(instr.dtype), &rows) };
             }
         }
-        let operands = self.operands(pass, room, whole);
+        let mut along = self.along(pass, room, whole);
         let tile = if pass.tiles.in_place && asks.is_none() { whole.width } else { TILE };
         for column in (0..whole.width).step_by(tile) {
-            let mut operands = &operands[..];
+            if column > 0 {
+                along.advance(tile);
+            }
+            let mut operands = &along.places[..];
             let span = Span { column, columns: tile.min(whole.width - column), ..whole };
             if only_picks && !pass.combining.iter().any(|&index| self.picks_from(room, span, index)) {
                 continue;
@@ -381,7 +385,7 @@ impl Plan<'_> {
                         Some(number) => match self.op.code[index].op {
                             Code::Reduce(op, block) => {
                                 let (own, others) = operands.split_first().expect("an operand for each reduction");
-                                self.reduce((op, block), own.at(column), span, index, &mut roots[number]);
+                                self.reduce((op, block), *own, span, index, &mut roots[number]);
                                 operands = others;
                             }
                             _ => self.pick(&pass.tiles.places, room, span, index),
@@ -390,8 +394,7 @@ impl Plan<'_> {
                     },
                     Step::Run { native, operands: ref places, of_rows, ref steps } => {
                         let (own, others) = operands.split_at(places.len());
-                        let own: SmallVec<[*mut u8; 8]> = own.iter().map(|along| along.at(column)).collect();
-                        self.native_at(native, &own, (of_rows, steps), span);
+                        self.native_at(native, own, (of_rows, steps), span);
                         operands = others;
                     }
                 }
@@ -420,29 +423,30 @@ impl Plan<'_> {
         }
     }
 
-    /// Where the operands of a pass's machine code and reductions are, step by step.
-    fn operands(&self, pass: &Pass, room: Room, row: Span) -> SmallVec<[Along; 16]> {
-        let size = |of_rows: bool, dtype: DType| if of_rows { 0 } else { dtype.size() };
-        let along = |place: Place| Along {
-            first: self.address(room, place, row),
-            column: match place {
+    /// The operands of the first tile of a row.
+    fn along(&self, pass: &Pass, room: Room, row: Span) -> Along {
+        let mut along = Along { places: SmallVec::new(), columns: SmallVec::new() };
+        let mut push = |place: Place| {
+            let size = |of_rows: bool, dtype: DType| if of_rows { 0 } else { dtype.size() };
+            along.places.push(self.address(room, place, row));
+            along.columns.push(match place {
                 Place::Slot(_) => 0,
                 Place::Kept { size, .. } => size,
                 Place::Turned(_) => unreachable!("rows that are passed over are loaded"),
                 Place::Input(i) => size(self.sources[i].of_rows, self.sources[i].dtype),
                 Place::Output(k) => size(self.sinks[k].of_rows, self.sinks[k].dtype),
-            },
+            });
         };
-        let places = |step: &'_ Step| -> SmallVec<[Place; 8]> {
+        for step in &pass.tiles.steps {
             match *step {
-                Step::Run { ref operands, .. } => SmallVec::from_slice(operands),
+                Step::Run { ref operands, .. } => operands.iter().for_each(|&place| push(place)),
                 Step::Compute { index, .. } if matches!(self.op.code[index].op, Code::Reduce(..)) => {
-                    smallvec![pass.tiles.places[usize::from(self.op.code[index].args[0])]]
+                    push(pass.tiles.places[usize::from(self.op.code[index].args[0])]);
                 }
-                _ => SmallVec::new(),
+                _ => {}
             }
-        };
-        pass.tiles.steps.iter().flat_map(places).map(along).collect()
+        }
+        along
     }
 
     /// Combines the elements of a tile with those before.

@@ -34,11 +34,18 @@ const ADDRESSES: [Register; 10] = [
 ];
 const FREE_TO_USE: usize = 4;
 
-/// The bytes of the function, and its table of constants.
+/// The bytes of the function, and its table of constants. What is one number for all lanes is read once, before the loop, as
+/// far as there are registers for it.
 pub fn assemble<T: Target>(program: &Program) -> Result<(Vec<u8>, Vec<u32>), Refused> {
-    let registers = registers::<T>(program)?;
+    let spread = program.spread();
+    let fixed = |count: usize| {
+        let program = program.with_fixed(T::CODES.broadcast, &spread[..count]);
+        registers::<T>(&program).map(|registers| (program, registers))
+    };
+    let (program, registers) =
+        (1..=spread.len()).rev().find_map(|count| fixed(count).ok()).map_or_else(|| fixed(0), Ok)?;
     let (constants, instructions, target) = (vec![], vec![], PhantomData::<T>);
-    let mut assembly = Assembly { program, registers, constants, instructions, labels: 0, target };
+    let mut assembly = Assembly { program: &program, registers, constants, instructions, labels: 0, target };
     assembly.function();
     let block = InstructionBlock::new(&assembly.instructions, 0);
     let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE);
@@ -55,6 +62,7 @@ fn registers<T: Target>(program: &Program) -> Result<Vec<Register>, Refused> {
     for (i, step) in program.steps.iter().enumerate() {
         step.reads().for_each(|value| last[usize::from(value)] = i);
     }
+    last[..program.fixed].fill(program.steps.len());
     let (first, count) = T::VECTORS;
     let mut vectors: Vec<Register> = (0..count).rev().map(|i| first + i).collect();
     // The first mask stands for no mask.
@@ -129,7 +137,9 @@ impl<T: Target> Assembly<'_, T> {
             self.address(i as u16, register);
         }
         let (row, start, rest, last) = (self.label(), self.label(), self.label(), self.label());
+        self.fixed(|source| matches!(source, Source::Constant(_)));
         self.place(row);
+        self.fixed(|source| matches!(source, Source::One { .. }));
         self.add(Instruction::with2(Code::Xor_r32_rm32, Register::ECX, Register::ECX));
         self.add(Instruction::with2(Code::Test_rm64_r64, WHOLE, WHOLE));
         self.add(Instruction::with_branch(Code::Je_rel32_64, rest.0));
@@ -196,9 +206,18 @@ impl<T: Target> Assembly<'_, T> {
         self.add(Instruction::with2(Code::Mov_r64_rm64, register, entry));
     }
 
+    /// The steps before the loop that read such a number.
+    fn fixed(&mut self, reads: impl Fn(Source) -> bool) {
+        for (i, step) in self.program.steps.iter().enumerate().take(self.program.fixed) {
+            if reads(step.sources[0]) {
+                self.step(i, step, false);
+            }
+        }
+    }
+
     /// Everything for one vector, of which there may be the elements of [`TAIL`] alone.
     fn body(&mut self, is_tail: bool) {
-        for (i, step) in self.program.steps.iter().enumerate() {
+        for (i, step) in self.program.steps.iter().enumerate().skip(self.program.fixed) {
             self.step(i, step, is_tail);
         }
     }

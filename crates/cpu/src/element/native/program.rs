@@ -64,19 +64,27 @@ impl Step {
         values.chain(self.lanes)
     }
 
-    /// The same for a vector further on, of which the values have numbers of their own.
-    fn of_part(&self, part: u32, values: &[Value]) -> Step {
+    /// The same with other numbers for the values.
+    fn renumbered(&self, values: &[Value]) -> Step {
         let value = |value: Value| values[usize::from(value)];
         let source = |&source: &Source| match source {
             Source::Value(old) => Source::Value(value(old)),
-            Source::Memory(elements) => Source::Memory(Elements { part, ..elements }),
-            Source::Constant(_) | Source::One { .. } => source,
+            source => source,
         };
-        let to = match self.to {
-            Place::Memory(elements) => Place::Memory(Elements { part, ..elements }),
-            Place::Vector | Place::Mask => self.to,
-        };
-        Step { to, sources: self.sources.iter().map(source).collect(), lanes: self.lanes.map(value), ..self.clone() }
+        Step { sources: self.sources.iter().map(source).collect(), lanes: self.lanes.map(value), ..self.clone() }
+    }
+
+    /// The same for a vector further on.
+    fn of_part(mut self, part: u32) -> Step {
+        for source in &mut self.sources {
+            if let Source::Memory(elements) = source {
+                elements.part = part;
+            }
+        }
+        if let Place::Memory(elements) = &mut self.to {
+            elements.part = part;
+        }
+        self
     }
 }
 
@@ -84,6 +92,8 @@ impl Step {
 #[derive(Debug)]
 pub struct Program {
     pub steps: Vec<Step>,
+    /// The first so many steps come before the loop, and their values keep their registers.
+    pub fixed: usize,
     /// Addresses of operands.
     pub addresses: usize,
     /// Vectors that are computed at once.
@@ -100,12 +110,59 @@ impl Program {
             let is_shared = !step.sources.is_empty() && step.sources.iter().all(|s| matches!(s, Source::Constant(_)));
             for (part, values) in values.iter_mut().enumerate() {
                 if !(is_shared && part == 1) {
-                    steps.push(step.of_part(part as u32, values));
+                    steps.push(step.renumbered(values).of_part(part as u32));
                 }
                 values.push((steps.len() - 1) as Value);
             }
         }
-        Program { steps, addresses: self.addresses, parts: 2 }
+        Program { steps, fixed: 0, addresses: self.addresses, parts: 2 }
+    }
+
+    /// Constants and numbers that are one for all elements of a row, those that are read most often first.
+    pub fn spread(&self) -> Vec<Source> {
+        let is_spread = |source: &&Source| matches!(source, Source::Constant(_) | Source::One { .. });
+        let mut found: Vec<(Source, usize)> = vec![];
+        for &source in self.steps.iter().flat_map(|step| &step.sources).filter(is_spread) {
+            match found.iter_mut().find(|(known, _)| *known == source) {
+                Some((_, times)) => *times += 1,
+                None => found.push((source, 1)),
+            }
+        }
+        found.sort_by_key(|&(_, times)| std::cmp::Reverse(times));
+        found.into_iter().map(|(source, _)| source).collect()
+    }
+
+    /// The same with some of [`spread`](Self::spread) in registers from before the loop on, to which `broadcast` brings them.
+    pub fn with_fixed(&self, broadcast: X86, fixed: &[Source]) -> Program {
+        let sources = |source: Source| smallvec![source];
+        let to_registers = fixed.iter().map(|&source| Step {
+            code: broadcast,
+            to: Place::Vector,
+            sources: sources(source),
+            immediate: None,
+            over: false,
+            lanes: None,
+        });
+        let mut steps: Vec<Step> = to_registers.collect();
+        let number_of = |source: &Source| fixed.iter().position(|known| known == source);
+        let mut values: Vec<Value> = Vec::with_capacity(self.steps.len());
+        for step in &self.steps {
+            let is_broadcast = step.code == broadcast;
+            if let (true, None, Some(number)) = (is_broadcast, step.lanes, number_of(&step.sources[0])) {
+                values.push(number as Value);
+                continue;
+            }
+            let mut step = step.renumbered(&values);
+            // A broadcast reads memory.
+            for source in step.sources.iter_mut().filter(|_| !is_broadcast) {
+                if let Some(number) = number_of(source) {
+                    *source = Source::Value(number as Value);
+                }
+            }
+            steps.push(step);
+            values.push((steps.len() - 1) as Value);
+        }
+        Program { steps, fixed: fixed.len(), addresses: self.addresses, parts: self.parts }
     }
 }
 
@@ -118,7 +175,7 @@ pub struct Builder<T> {
 
 impl<T: Target> Builder<T> {
     pub fn new() -> Self {
-        Builder { program: Program { steps: vec![], addresses: 0, parts: 1 }, target: PhantomData }
+        Builder { program: Program { steps: vec![], fixed: 0, addresses: 0, parts: 1 }, target: PhantomData }
     }
 
     pub fn step(&mut self, step: Step) -> Source {
