@@ -12,8 +12,8 @@ use meshwork::Tensor;
 pub fn run(args: &ElementwiseArgs) -> Result<(), Failure> {
     let machine = Machine::here();
     let most = machine.bandwidth();
-    let [read, copy, add] = [most.read, most.copy, most.add].map(|b| b / 1e9);
-    let bounds = [("read", read), ("copy", copy), ("add", add)];
+    let [read, copy, add, mul_add] = [most.read, most.copy, most.add, most.mul_add].map(|b| b / 1e9);
+    let bounds = [("read", read), ("copy", copy), ("add", add), ("mul_add", mul_add)];
     let n = usize::try_from(args.size).unwrap_or(usize::MAX);
     let [a, b, c] = [random(&[n, n])?, random(&[n, n])?, random(&[n, n])?];
     let mut report = Report::begin("elementwise", &machine, Unit::Bytes, &bounds, args.common.json);
@@ -25,7 +25,7 @@ pub fn run(args: &ElementwiseArgs) -> Result<(), Failure> {
     row("a * b", 3.0, add, &mut || &a * &b);
     row("relu(a)", 2.0, copy, &mut || a.relu());
     row("exp(a)", 2.0, copy, &mut || a.exp());
-    row("relu(a * b + c)", 4.0, add, &mut || (&a * &b + &c).relu());
+    row("relu(a * b + c)", 4.0, mul_add, &mut || (&a * &b + &c).relu());
     row("(a + row) * column", 2.0, copy, &mut || (&a + b.select(0, 0)) * b.narrow(1, 0, 1));
     row("a.t() + b", 3.0, add, &mut || a.t() + &b);
     row("sum(a)", 1.0, read, &mut || a.sum(..));
