@@ -380,6 +380,40 @@ fn a_transposed_operand_goes_past_the_caches_in_parts_of_rows() {
     }
 }
 
+/// ((aᵀ + bᵀ) · cᵀ)^d, where b is of bf16 and d dense: rows and their parts of many lengths, with and without machine code.
+#[test]
+fn transposed_operands_are_read_by_strips_of_long_rows() {
+    for (rows, columns) in [(3, 1100), (16, 1025), (70, 2 * turned::WINDOW + 7), (131, 1600)] {
+        let layout = Layout::contiguous(&Shape::new(&[columns, rows])).permute(&[1, 0]);
+        let [a, c] = [1, 2].map(|seed| Case::<f32>::new(seed, rows * columns, layout.clone()));
+        let b = Case::<bf16>::new(3, rows * columns, layout.clone());
+        let d = Case::<f32>::dense(4, &[rows, columns]);
+        let source = |dtype: DType| Source { dtype, of_rows: false };
+        let fused = Fused {
+            space: Space::elements(layout.shape.clone()),
+            inputs: vec![source(DType::F32), source(DType::BF16), source(DType::F32), source(DType::F32)],
+            code: vec![
+                instr(Element::Cast(DType::F32), [1, 0, 0], DType::F32),
+                instr(Element::Binary(BinaryOp::Add), [0, 4, 0], DType::F32),
+                instr(Element::Binary(BinaryOp::Mul), [5, 2, 0], DType::F32),
+                instr(Element::Binary(BinaryOp::Pow), [6, 3, 0], DType::F32),
+            ],
+            outputs: SmallVec::from_slice(&[6, 7]),
+        };
+        let operands = a.elements().into_iter().zip(b.elements()).zip(c.elements());
+        let products: Vec<f32> = operands.map(|((a, b), c)| (a + b.to_f32()) * c).collect();
+        let powers: Vec<f32> = products.iter().zip(&d.data).map(|(&x, &y)| math::pow(x, y)).collect();
+        each_context(|context| {
+            let mut got = [vec![0.0f32; rows * columns], vec![0.0f32; rows * columns]];
+            let [first, second] = &mut got;
+            let outputs = [Output::of(first, &layout.shape), Output::of(second, &layout.shape)];
+            run(&fused, &[a.operand(), b.operand(), c.operand(), d.operand()], &outputs, context);
+            assert!(bits(&got[0]) == bits(&products), "{rows}×{columns}, {:?}", context.level);
+            assert!(bits(&got[1]) == bits(&powers), "{rows}×{columns}, {:?}", context.level);
+        });
+    }
+}
+
 /// (a + row) · column, and column^row, which no machine code does, from long rows on: the result streamed and not.
 #[test]
 fn rows_and_columns_are_repeated_over_long_rows() {
