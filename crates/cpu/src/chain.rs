@@ -18,7 +18,7 @@ use std::ops::Range;
 
 /// Bytes that the kernels should write for a range, at most: they stay in the second cache.
 const RANGE: usize = 384 << 10;
-/// Bytes that a range may take where no smaller one is possible.
+/// Bytes that the rooms of a range may take where no smaller one is possible.
 const LARGEST: usize = 2 << 20;
 /// Bytes that must be read where they were just written for a chain to be worth its kernels' starts.
 const LEAST: usize = 128 << 10;
@@ -82,15 +82,15 @@ fn per_sample(op: &Chain) -> usize {
 
 /// Whether the kernels are faster as a chain, on so many threads.
 pub fn pays(op: &Chain, threads: usize) -> bool {
-    let cut = Cut::new(op, threads);
-    let registers: Vec<Register> = op.registers().collect();
+    let plan = Plan::new(op, threads);
+    let (cut, registers) = (plan.cut, &plan.registers);
     let blocks: SmallVec<[usize; 4]> = op.links.iter().filter_map(|link| link.block).collect();
     let sums = registers.iter().filter(|r| r.link.is_some() && !r.cut).map(|r| r.ty.bytes()).sum::<usize>();
-    op.links.iter().all(|link| starts_cheaply(link, &registers))
+    op.links.iter().all(|link| starts_cheaply(link, registers))
         && blocks.iter().all(|&block| block == blocks[0])
         && (cut.ranges.is_multiple_of(threads) || cut.ranges >= 4 * threads)
         && op.kept_in_cache() >= LEAST
-        && per_sample(op) * cut.longest() <= LARGEST
+        && plan.rooms <= LARGEST
         && sums * cut.ranges <= ROOTS
 }
 
@@ -131,6 +131,16 @@ struct Plan<'a> {
     slots: usize,
 }
 
+/// A part of a thread's rooms.
+struct Room {
+    start: usize,
+    bytes: usize,
+    /// The last kernel that needs what is in it.
+    until: usize,
+    /// What is in it.
+    register: usize,
+}
+
 impl<'a> Plan<'a> {
     fn new(op: &'a Chain, threads: usize) -> Self {
         let (cut, registers) = (Cut::new(op, threads), op.registers().collect::<Vec<_>>());
@@ -145,11 +155,11 @@ impl<'a> Plan<'a> {
         if cut { ty.bytes() / self.cut.samples.max(1) * samples } else { ty.bytes() }
     }
 
-    /// Gives every register a place. A room is used again after the last kernel that reads it.
+    /// Gives every register a place. A room is used again after the last kernel that reads it, or by that one, if it is a region
+    /// that goes from element to element.
     fn place(&mut self, op: &Chain) {
         let last = op.last_readers();
-        // Where rooms begin, their bytes, and the last kernel that needs what is in them.
-        let mut rooms: Vec<(usize, usize, usize)> = Vec::new();
+        let mut rooms: Vec<Room> = Vec::new();
         for (number, register) in self.registers.iter().enumerate() {
             let output = op.outputs.iter().position(|&r| usize::from(r) == number);
             let place = match (register.link, output) {
@@ -163,13 +173,15 @@ impl<'a> Plan<'a> {
                 (Some(link), None) => {
                     let bytes = room::<u8>(self.bytes(number, self.cut.longest()));
                     let until = last[number].unwrap_or(link);
-                    match rooms.iter_mut().find(|(_, size, until)| *until < link && *size >= bytes) {
+                    let replaces = |of: usize| self.replaces(&op.links[link], of, number);
+                    let is_free = |x: &&mut Room| x.until < link || x.until == link && replaces(x.register);
+                    match rooms.iter_mut().filter(is_free).find(|x| x.bytes >= bytes) {
                         Some(free) => {
-                            free.2 = until;
-                            Place::Room(free.0)
+                            (free.until, free.register) = (until, number);
+                            Place::Room(free.start)
                         }
                         None => {
-                            rooms.push((self.rooms, bytes, until));
+                            rooms.push(Room { start: self.rooms, bytes, until, register: number });
                             self.rooms += bytes;
                             Place::Room(self.rooms - bytes)
                         }
@@ -178,6 +190,14 @@ impl<'a> Plan<'a> {
             };
             self.places.push(place);
         }
+    }
+
+    /// Whether a kernel may write a result where an operand of it lies.
+    fn replaces(&self, link: &Link, operand: usize, result: usize) -> bool {
+        let Op::Fused(fused) = &link.op else { return false };
+        let ty = |register: usize| self.registers[register].ty;
+        let is_whole = ty(operand).shape == fused.space.shape && ty(operand) == ty(result);
+        is_whole && link.args.iter().any(|&arg| usize::from(arg) == operand)
     }
 
     /// The kernels for ranges of so many samples.
@@ -304,7 +324,9 @@ mod tests {
     use super::*;
     use meshwork_graph::DType;
     use meshwork_graph::canonical::Blocking;
-    use meshwork_graph::ops::{AvgPool, ChainInput, Reduce, ReduceOp, Window};
+    use meshwork_graph::ops::{
+        AvgPool, BinaryOp, ChainInput, Element, Fused, Instr, Reduce, ReduceOp, Source, Space, Window,
+    };
 
     /// Pooling of 8 channels of 32 × 32, and sums of it over the samples.
     fn chain(samples: usize, block: Option<usize>) -> Chain {
@@ -353,6 +375,30 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Two pools, and a region of both that writes where one of them was.
+    #[test]
+    fn a_region_takes_the_room_of_an_operand() {
+        let mut chain = chain(256, None);
+        let pooled = chain.links[0].results[0].clone();
+        chain.links.push(chain.links[0].clone());
+        let add =
+            Instr { op: Element::Binary(BinaryOp::Add).into(), args: [0, 1, 0], of_rows: false, dtype: DType::F32 };
+        let source = Source { dtype: DType::F32, of_rows: false };
+        let fused = Fused {
+            space: Space::elements(pooled.shape.clone()),
+            inputs: vec![source; 2],
+            code: vec![add],
+            outputs: SmallVec::from_slice(&[2]),
+        };
+        let args = SmallVec::from_slice(&[1, 2]);
+        chain.links.push(Link { op: fused.into(), args, results: SmallVec::from_iter([pooled.clone()]), block: None });
+        let pool = Link { args: SmallVec::from_slice(&[3]), ..chain.links[0].clone() };
+        chain.links.push(pool);
+        chain.outputs = SmallVec::from_slice(&[4]);
+        let plan = Plan::new(&chain, 2);
+        assert_eq!(plan.rooms, 2 * plan.bytes(1, plan.cut.longest()));
     }
 
     #[test]

@@ -83,6 +83,30 @@ fn the_backward_pass_of_a_layer() {
     }
 }
 
+/// The same where the convolution is computed again: its result and the pool's gradient have nothing to do with each other.
+#[test]
+fn the_backward_pass_of_a_layer_that_is_computed_again() {
+    for (batch, dtype) in BATCHES.into_iter().flat_map(|batch| [(batch, DType::F32), (batch, DType::F64)]) {
+        let mut g = Graph::new();
+        let (x, w) = (input(&mut g, dtype, &[batch, 1, 11, 11]), input(&mut g, dtype, &[3, 1, 3, 3]));
+        let dy = input(&mut g, dtype, &[batch, 3, 4, 4]);
+        let y = g.add_node(conv(0), &[x, w]);
+        let size = Spatial::from_slice(&[9, 9]);
+        let back = g.add_node(AvgPoolInput { pool: mean(2, 2), size }, &[dy]);
+        let zero = g.zeros_like(y);
+        let mask = g.binary(BinaryOp::Gt, y, zero);
+        let back = g.select(mask, back, zero);
+        let mut sum = Reduce::new(ReduceOp::Sum, &[0, 2, 3]);
+        sum.blocking = Blocking::Samples;
+        let bias = g.reduce(sum, back);
+        let Conv { geometry, .. } = conv(0);
+        let weight = ConvWeight { geometry, kernel: Spatial::from_slice(&[3, 3]), blocking: Blocking::Samples };
+        let weight = g.add_node(weight, &[x, back]);
+        g.outputs = vec![bias, weight];
+        check(&g, &[], &["conv + avg_pool_input + fused + sum + conv_weight"]);
+    }
+}
+
 #[test]
 fn pooling_by_maximum_and_its_gradient() {
     for batch in BATCHES {

@@ -57,6 +57,8 @@ struct Draft<'a> {
     /// The members, which are their first results, and the parts that are others.
     registers: FxHashMap<NodeId, Register>,
     links: Vec<Link>,
+    /// Members that have nothing to do with the others yet, but with each other: a later one may read both.
+    apart: SmallVec<[usize; MOST]>,
     /// Nodes between the members that depend on them.
     after: FxHashSet<NodeId>,
 }
@@ -82,6 +84,7 @@ impl<'a> Draft<'a> {
             inputs: Vec::new(),
             registers: FxHashMap::default(),
             links: Vec::new(),
+            apart: SmallVec::new(),
             after: FxHashSet::default(),
         };
         draft.join(uses, head)?;
@@ -95,7 +98,7 @@ impl<'a> Draft<'a> {
             if draft.members.len() == MOST || draft.join(uses, id).is_none() {
                 break;
             }
-            if target.chains(&draft.chain(uses).0) {
+            if draft.apart.is_empty() && target.chains(&draft.chain(uses).0) {
                 best = Some(draft.clone());
             }
         }
@@ -110,23 +113,31 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Makes the node the last member, if it computes with the samples of the others and waits for nothing but them.
+    /// Makes the node the last member, if it computes with the samples of the others, waits for nothing but them and follows one
+    /// of them, or is the first of those that stand apart.
     fn join(&mut self, uses: &Uses, id: NodeId) -> Option<()> {
         let node = self.graph.node(id);
         let types: Vec<&Type> = node.inputs.iter().map(|&x| self.graph.ty(x)).collect();
         let way = BySamples::new(&node.op, &types, &node.ty)?;
-        let mut follows = self.members.is_empty();
+        let (mut follows, mut follows_apart) = (self.members.is_empty(), false);
         for (x, &cut) in node.inputs.iter().zip(&way.cut) {
             if let Some(register) = self.registers.get(x) {
                 if !(register.cut && cut) {
                     return None;
                 }
-                follows = true;
+                let is_apart = self.apart.contains(&register.member);
+                (follows, follows_apart) = (follows || !is_apart, follows_apart || is_apart);
             }
         }
         let waits = node.inputs.iter().any(|x| self.after.contains(x));
-        if !follows || waits || !(self.members.is_empty() || self.samples == way.samples) {
+        if waits || !(self.members.is_empty() || self.samples == way.samples) {
             return None;
+        }
+        match (follows, follows_apart) {
+            (true, true) => self.apart.clear(),
+            (true, false) => {}
+            (false, false) if !self.apart.is_empty() => return None,
+            (false, _) => self.apart.push(self.members.len()),
         }
         self.samples = way.samples;
         for (&x, &cut) in node.inputs.iter().zip(&way.cut) {

@@ -397,6 +397,22 @@ fn kernels_are_only_chained_where_the_target_wants_it() {
     assert_eq!(chain(&layer(), &Plain), layer());
 }
 
+/// Two kernels that have nothing to do with each other are no chain, but one with a third that reads both.
+#[test]
+fn kernels_that_stand_apart_are_chained_by_what_follows_both() {
+    let graph = |reads_both: bool| {
+        let mut g = Graph::new();
+        let (x, y) = (input(&mut g, &[8, 3, 4, 4]), input(&mut g, &[8, 3, 4, 4]));
+        let [a, b] = [x, y].map(|x| g.add_node(pooling(), &[x]));
+        g.outputs = if reads_both { vec![g.add(a, b)] } else { vec![a, b] };
+        order(&fuse(&g))
+    };
+    let chained = chain(&graph(true), &Chaining);
+    let Op::Chain(found) = &chained.nodes.last().expect("nodes").op else { panic!("no chain: {chained}") };
+    assert_eq!(found.links.len(), 3, "{chained}");
+    assert_eq!(chain(&graph(false), &Chaining), graph(false));
+}
+
 /// The first two would be a chain, but the second one's other operand is computed between them from the first one's.
 #[test]
 fn a_chain_does_not_wait_for_itself() {
@@ -461,10 +477,10 @@ fn illegal_chains_are_refused_by_name() {
         let error = error(change);
         assert!(error.contains(text), "{error}");
     };
-    said(&|chain| chain.inputs[0].cut = false, "chain: kernel 0 (avg_pool_input) does not run by samples like that");
-    said(&|chain| chain.samples = 7, "chain: kernel 0 (avg_pool_input) does not run by samples like that");
-    said(&|chain| chain.links[0].args[0] = 3, "chain: kernel 0 (avg_pool_input) reads what comes later");
-    said(&|chain| chain.links[1].results[0].dtype = DType::F64, "chain: kernel 1 (fused) has other results");
+    said(&|chain| chain.inputs[0].cut = false, "chain: kernel 0 (conv) does not run by samples like that");
+    said(&|chain| chain.samples = 7, "chain: kernel 0 (conv) does not run by samples like that");
+    said(&|chain| chain.links[0].args[0] = 3, "chain: kernel 0 (conv) reads what comes later");
+    said(&|chain| chain.links[1].results[0].dtype = DType::F64, "chain: kernel 1 (avg_pool_input) has other results");
     said(&|chain| chain.outputs[0] = 0, "chain: a result that no kernel computes");
     said(&|chain| chain.inputs[0].ty.dtype = DType::F64, "chain: operands of other types");
 }
