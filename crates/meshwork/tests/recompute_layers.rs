@@ -1,4 +1,4 @@
-//! Segments of a `Sequential`, which then take less memory, and convolutions of LeNet that are computed again: the same bits.
+//! Segments of a `Sequential` and convolutions of LeNet that are computed again: the same bits, less memory.
 
 use meshwork::nn::{BatchNorm1d, Dropout, Gelu, Layer, Linear, Relu, Sequential, Transformer, TransformerConfig};
 use meshwork::optim::{AdamW, AdamWOptions, Optimizer};
