@@ -173,8 +173,8 @@ impl<'a> Plan<'a> {
                 (Some(link), None) => {
                     let bytes = room::<u8>(self.bytes(number, self.cut.longest()));
                     let until = last[number].unwrap_or(link);
-                    let replaces = |of: usize| self.replaces(&op.links[link], of, number);
-                    let is_free = |x: &&mut Room| x.until < link || x.until == link && replaces(x.register);
+                    let is_free =
+                        |x: &&mut Room| x.until < link || x.until == link && op.may_replace(number, x.register);
                     match rooms.iter_mut().filter(is_free).find(|x| x.bytes >= bytes) {
                         Some(free) => {
                             (free.until, free.register) = (until, number);
@@ -190,14 +190,6 @@ impl<'a> Plan<'a> {
             };
             self.places.push(place);
         }
-    }
-
-    /// Whether a kernel may write a result where an operand of it lies.
-    fn replaces(&self, link: &Link, operand: usize, result: usize) -> bool {
-        let Op::Fused(fused) = &link.op else { return false };
-        let ty = |register: usize| self.registers[register].ty;
-        let is_whole = ty(operand).shape == fused.space.shape && ty(operand) == ty(result);
-        is_whole && link.args.iter().any(|&arg| usize::from(arg) == operand)
     }
 
     /// The kernels for ranges of so many samples.

@@ -55,6 +55,21 @@ fn the_forward_pass_of_a_layer() {
     }
 }
 
+/// Gradients by a bias, a kernel of 3 × 3, and the values in front of relu and pooling, of that by the pool's result.
+fn gradients(g: &mut Graph, [dy, y, x]: [NodeId; 3]) -> (NodeId, NodeId, NodeId) {
+    let size = Spatial::from_slice(&[9, 9]);
+    let back = g.add_node(AvgPoolInput { pool: mean(2, 2), size }, &[dy]);
+    let zero = g.zeros_like(y);
+    let mask = g.binary(BinaryOp::Gt, y, zero);
+    let back = g.select(mask, back, zero);
+    let mut sum = Reduce::new(ReduceOp::Sum, &[0, 2, 3]);
+    sum.blocking = Blocking::Samples;
+    let bias = g.reduce(sum, back);
+    let Conv { geometry, .. } = conv(0);
+    let weight = ConvWeight { geometry, kernel: Spatial::from_slice(&[3, 3]), blocking: Blocking::Samples };
+    (bias, g.add_node(weight, &[x, back]), back)
+}
+
 /// The gradient of pooling and relu, and its sums over the samples: by the bias and by the kernel.
 #[test]
 fn the_backward_pass_of_a_layer() {
@@ -66,17 +81,7 @@ fn the_backward_pass_of_a_layer() {
             let mut g = Graph::new();
             let (dy, relu) = (input(&mut g, dtype, &[batch, 3, 4, 4]), input(&mut g, dtype, &[batch, 3, 9, 9]));
             let x = input(&mut g, dtype, &[batch, 1, 11, 11]);
-            let size = Spatial::from_slice(&[9, 9]);
-            let back = g.add_node(AvgPoolInput { pool: mean(2, 2), size }, &[dy]);
-            let zero = g.zeros_like(relu);
-            let mask = g.binary(BinaryOp::Gt, relu, zero);
-            let back = g.select(mask, back, zero);
-            let mut sum = Reduce::new(ReduceOp::Sum, &[0, 2, 3]);
-            sum.blocking = Blocking::Samples;
-            let bias = g.reduce(sum, back);
-            let Conv { geometry, .. } = conv(0);
-            let weight = ConvWeight { geometry, kernel: Spatial::from_slice(&[3, 3]), blocking: Blocking::Samples };
-            let weight = g.add_node(weight, &[x, back]);
+            let (bias, weight, back) = gradients(&mut g, [dy, relu, x]);
             g.outputs = if wanted { vec![bias, weight, back] } else { vec![bias, weight] };
             check(&g, &[1], &[expected]);
         }
@@ -91,17 +96,7 @@ fn the_backward_pass_of_a_layer_that_is_computed_again() {
         let (x, w) = (input(&mut g, dtype, &[batch, 1, 11, 11]), input(&mut g, dtype, &[3, 1, 3, 3]));
         let dy = input(&mut g, dtype, &[batch, 3, 4, 4]);
         let y = g.add_node(conv(0), &[x, w]);
-        let size = Spatial::from_slice(&[9, 9]);
-        let back = g.add_node(AvgPoolInput { pool: mean(2, 2), size }, &[dy]);
-        let zero = g.zeros_like(y);
-        let mask = g.binary(BinaryOp::Gt, y, zero);
-        let back = g.select(mask, back, zero);
-        let mut sum = Reduce::new(ReduceOp::Sum, &[0, 2, 3]);
-        sum.blocking = Blocking::Samples;
-        let bias = g.reduce(sum, back);
-        let Conv { geometry, .. } = conv(0);
-        let weight = ConvWeight { geometry, kernel: Spatial::from_slice(&[3, 3]), blocking: Blocking::Samples };
-        let weight = g.add_node(weight, &[x, back]);
+        let (bias, weight, _) = gradients(&mut g, [dy, y, x]);
         g.outputs = vec![bias, weight];
         check(&g, &[], &["conv + avg_pool_input + fused + sum + conv_weight"]);
     }

@@ -175,6 +175,16 @@ impl Chain {
         self.inputs[input].cut && elementwise && !read_later
     }
 
+    /// Whether a register may lie where another one does that its kernel is the last to read: it goes from element to element, and
+    /// so does what is read there.
+    pub fn may_replace(&self, register: usize, operand: usize) -> bool {
+        let registers: Vec<Register> = self.registers().collect();
+        let (from, to) = (registers[operand], registers[register]);
+        let Some(link) = to.link.map(|link| &self.links[link]) else { return false };
+        let Op::Fused(fused) = &link.op else { return false };
+        from.ty.shape == fused.space.shape && from.ty == to.ty && link.args.contains(&(operand as u16))
+    }
+
     /// The names that `name` gives the kernels: `conv + relu + avg_pool`.
     pub fn names(&self, name: impl Fn(&Op) -> String) -> String {
         self.links.iter().map(|link| name(&link.op)).collect::<Vec<_>>().join(" + ")

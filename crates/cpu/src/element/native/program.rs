@@ -134,11 +134,10 @@ impl Program {
 
     /// The same with some of [`spread`](Self::spread) in registers from before the loop on, to which `broadcast` brings them.
     pub fn with_fixed(&self, broadcast: X86, fixed: &[Source]) -> Program {
-        let sources = |source: Source| smallvec![source];
         let to_registers = fixed.iter().map(|&source| Step {
             code: broadcast,
             to: Place::Vector,
-            sources: sources(source),
+            sources: smallvec![source],
             immediate: None,
             over: false,
             lanes: None,
