@@ -41,6 +41,9 @@ pub struct Queue<C> {
     ready: Condvar,
     /// Rung when a task has ended and somebody waits for room.
     room: Arc<Bell>,
+    /// How many tasks have been submitted, for a thread that looks out for the next one: nothing else depends on it, so models
+    /// need not know.
+    submitted: std::sync::atomic::AtomicUsize,
 }
 
 struct State<C> {
@@ -92,6 +95,10 @@ impl<C> State<C> {
 pub trait Idle<C> {
     /// Whether it ever works for somebody else.
     const HELPS: bool;
+
+    /// The last task has ended, and the thread would sleep until there is another: it may look out for that a while, until
+    /// `called`. Waking a thread takes longer than much of what it is woken for.
+    fn linger(&self, _worker: &mut C, _called: &dyn Fn() -> bool) {}
 
     /// Works for others until `called`, or there is nothing to do for them.
     fn help(&self, _worker: &mut C, _called: &(dyn Fn() -> bool + Sync)) {}
@@ -205,7 +212,8 @@ impl<C: 'static> Queue<C> {
             waits: (None, None),
             awaited: None,
         };
-        Queue { state: Mutex::new(state), ready: Condvar::new(), room: Arc::new(Bell::new()) }
+        let submitted = std::sync::atomic::AtomicUsize::new(0);
+        Queue { state: Mutex::new(state), ready: Condvar::new(), room: Arc::new(Bell::new()), submitted }
     }
 
     /// Submits a task with `results` results that starts when all parts of `after` are complete, however they ended.
@@ -251,6 +259,7 @@ impl<C: 'static> Queue<C> {
             let mut state = lock(&self.state);
             assert!(!state.closed, "a task for a queue that is closed");
             state.unfinished.insert(number, done.clone());
+            self.submitted.fetch_add(1, Ordering::Relaxed);
             if state.waits.1.is_some() {
                 state.waits = (Some(Instant::now()), None);
             }
@@ -326,6 +335,7 @@ impl<C: 'static> Queue<C> {
         if ended.is_some_and(|number| self.note_end(number)) {
             self.room.call();
         }
+        let mut lingers = ended.is_some();
         let mut state = lock(&self.state);
         loop {
             if let Some(task) = state.next() {
@@ -334,6 +344,13 @@ impl<C: 'static> Queue<C> {
             self.room.ring_if_due();
             if state.is_over() {
                 return None;
+            }
+            if state.unfinished.is_empty() && std::mem::take(&mut lingers) {
+                let seen = self.submitted.load(Ordering::Relaxed);
+                drop(state);
+                idle.linger(context, &|| self.submitted.load(Ordering::Relaxed) != seen);
+                state = lock(&self.state);
+                continue;
             }
             if state.unfinished.is_empty() {
                 (state.asleep, state.is_free) = (true, I::HELPS);

@@ -7,7 +7,7 @@ use crate::load::{Meter, Task};
 use crate::memory;
 use crate::trace;
 use meshwork_cpu::Level;
-use meshwork_cpu::par::{Commons, Member, Par};
+use meshwork_cpu::par::{Commons, Member, Par, Patience};
 use meshwork_queue::{Event, Idle, Queue, Ringer, RunError, help_serving};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -117,6 +117,14 @@ pub(crate) struct Helping;
 
 impl Idle<Worker> for Helping {
     const HELPS: bool = true;
+
+    /// Not where there are other devices, which may need the core.
+    fn linger(&self, worker: &mut Worker, called: &dyn Fn() -> bool) {
+        let mut patience = Patience::new();
+        while matches!(worker.group, Some((.., None))) && !called() && patience.look_again() {
+            std::thread::yield_now();
+        }
+    }
 
     fn help(&self, worker: &mut Worker, called: &(dyn Fn() -> bool + Sync)) {
         if let Some((par, _, Some(member))) = &worker.group {

@@ -16,11 +16,15 @@ use crate::par::{Par, Shares, is_called_away};
 use crate::simd::Level;
 use std::ops::{Range, RangeInclusive};
 
-/// Rows of a task, at most.
-const ROWS: usize = 1024;
+/// Rows of a task, at most. Each task packs both operands, which pays the more the larger it is; the right one is the dearer.
+const ROWS: usize = 2048;
+/// Rows of a product whose tasks have [`WIDE`] columns.
+const TALL: usize = 1024;
 /// Columns of a task, at most.
 const COLUMNS: usize = 512;
-/// Columns of a task with [`ROWS`] rows, at most: each task packs both operands, which pays the more the larger it is.
+/// Columns of a task of a tall product, at most.
+const WIDE: usize = 1024;
+/// Columns of a task that has whole rows, at most.
 const WIDEST: usize = 2048;
 /// Rows and columns of a task, at least, where there shall be more tasks than threads: smaller ones pack operands too
 /// often.
@@ -178,7 +182,11 @@ impl Plan {
         let packed = size.columns * size.terms * (threads - 1) / threads;
         let result = size.rows * size.columns;
         let by_rows = packed * AGAIN <= result && result <= threads * OWN && size.rows >= threads * LEAST;
-        let widest = if size.rows >= ROWS || by_rows { WIDEST } else { COLUMNS };
+        let widest = match by_rows {
+            true => WIDEST,
+            false if size.rows >= TALL => WIDE,
+            false => COLUMNS,
+        };
         let mut parts = [size.rows.div_ceil(ROWS), size.columns.div_ceil(widest)];
         let mut run = blocks;
         let tasks = |parts: [usize; 2], run: usize| products * parts[0] * parts[1] * blocks.div_ceil(run.max(1));

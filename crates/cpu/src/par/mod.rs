@@ -287,19 +287,21 @@ impl Drop for OpenGate<'_> {
     }
 }
 
-/// Looking for work for a while.
-struct Patience {
+/// Looking for work for a while, about as long as waking a thread takes.
+pub struct Patience {
     since: Instant,
     looks: u32,
 }
 
 impl Patience {
-    fn new() -> Patience {
+    /// From now on.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Patience {
         Patience { since: Instant::now(), looks: 0 }
     }
 
     /// Pauses for a moment, unless it is time to sleep.
-    fn look_again(&mut self) -> bool {
+    pub fn look_again(&mut self) -> bool {
         self.looks = self.looks.wrapping_add(1);
         let goes_on = !self.looks.is_multiple_of(64) || self.since.elapsed() < SPIN;
         if goes_on {

@@ -373,6 +373,42 @@ fn who_waits_helps_others_and_is_woken_for_it() {
     });
 }
 
+/// Looks out for the next task twice.
+struct Lingering;
+
+impl Idle<Vec<usize>> for Lingering {
+    const HELPS: bool = false;
+
+    fn linger(&self, _: &mut Vec<usize>, called: &dyn Fn() -> bool) {
+        if !called() {
+            thread::yield_now();
+            called();
+        }
+    }
+}
+
+/// A task finds the queue's thread running, looking out for it, or asleep.
+#[test]
+fn who_looks_out_for_tasks_sleeps_when_none_comes() {
+    explore(|| {
+        let queue = Arc::new(Queue::new());
+        let thread = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                let mut ran = Vec::new();
+                queue.serve(&mut ran, &Lingering);
+                ran
+            })
+        };
+        for number in 1..=2 {
+            let task = queue.submit(number, 0, [], move |ran: &mut Vec<usize>, _| ran.push(number as usize));
+            assert_eq!(task.wait(Part::End), Ok(()));
+        }
+        queue.close();
+        assert_eq!(thread.join().unwrap(), [1, 2]);
+    });
+}
+
 /// Whoever makes a light task ready runs it, also the last one of a queue that is closed, and releases what waits for it.
 #[test]
 fn light_tasks_run_where_they_become_ready() {
