@@ -3,6 +3,7 @@
 
 mod ahead;
 pub mod epilogue;
+mod joined;
 mod native;
 mod ops;
 mod place;
@@ -350,17 +351,16 @@ impl<'a> Plan<'a> {
             let rows = (tiles.end * self.tile_rows).min(self.rows) - start;
             return self.tile(room, Span { start, rows, column: 0, columns: self.columns, width: self.columns }, None);
         }
+        // A tile is a row then.
+        if let Some(wide) = &self.placement.wide {
+            return self.rows(wide, room, tiles);
+        }
         for tile in tiles {
             let start = tile * self.tile_rows;
             let rows = self.tile_rows.min(self.rows - start);
-            match &self.placement.wide {
-                Some(wide) => self.row(wide, room, start),
-                None => {
-                    let span = Span { start, rows, column: 0, columns: self.columns, width: self.columns };
-                    let start = start + rows;
-                    self.tile(room, span, Some(Span { start, rows: rows.min(self.rows - start), ..span }));
-                }
-            }
+            let span = Span { start, rows, column: 0, columns: self.columns, width: self.columns };
+            let start = start + rows;
+            self.tile(room, span, Some(Span { start, rows: rows.min(self.rows - start), ..span }));
         }
     }
 

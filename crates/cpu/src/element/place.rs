@@ -354,7 +354,7 @@ impl<'a> Placing<'a> {
     }
 
     /// What is compiled: registers are numbered anew.
-    fn run(&self, places: &[Place], run: &[usize], reads: &[u16], results: &[u16]) -> Run {
+    pub(super) fn run(&self, places: &[Place], run: &[usize], reads: &[u16], results: &[u16]) -> Run {
         let op = self.region.op;
         let inputs = op.inputs.len();
         let of_rows = op.code[run[0]].of_rows;

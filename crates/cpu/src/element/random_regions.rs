@@ -348,6 +348,35 @@ fn what_is_costly_is_kept_for_the_next_pass() {
     }
 }
 
+/// A row is divided along with the exponentials of the next one, unless its largest element is needed once more, whose place
+/// that of the next row has taken by then.
+#[test]
+fn the_last_pass_over_a_row_is_joined_with_the_next_row() {
+    let shape = Shape::new(&[6, 3001]);
+    let alone = softmax(&shape);
+    let mut with_largest = alone.clone();
+    let add = Code::Element(Element::Binary(BinaryOp::Add));
+    with_largest.code.push(Instr { op: add, args: [7, 2, 0], ..alone.code[6].clone() });
+    with_largest.outputs[0] = 8;
+    let x = samples::<f32>(11, shape.numel());
+    let layout = Layout::contiguous(&shape);
+    let written = [Written { streams: false, by_lines: false, over: SmallVec::new() }];
+    for (fused, may_be_joined) in [(alone, true), (with_largest, false)] {
+        each_context(|context| {
+            let level = context.level;
+            let region = place::Region { op: &fused, lies: &[Lies::Dense], written: &written, level };
+            let placement = placement(region);
+            let is_joined = placement.wide.as_ref().is_some_and(|wide| wide.joined.is_some());
+            let has_code = cfg!(target_arch = "x86_64") && level >= Level::Avx2;
+            assert_eq!(is_joined, may_be_joined && has_code, "{level:?}");
+            let want = one_by_one(&fused, &[Operand::of(&x, &layout)], context);
+            let mut out = vec![0f32; shape.numel()];
+            run(&fused, &[Operand::of(&x, &layout)], &[Output::of(&mut out, &shape)], context);
+            assert_eq!(bits(&out), want[0], "{level:?}");
+        });
+    }
+}
+
 /// Also where rows do not begin with a line of the caches.
 #[test]
 fn wide_rows_are_the_same_past_the_caches() {

@@ -1,10 +1,11 @@
 //! Regions whose rows are wider than a tile. A row is passed over several times, tile by tile, while it is in the second
 //! cache: what combines its elements is known when a pass has ended, and what is computed with that comes in the next one.
 //! Elements are computed again in every pass that needs them, unless that costs more than keeping the row; results are
-//! stored in the last, so that they may lie where operands do. What is simple is machine code here too, for which values of
-//! the row are one for all elements.
+//! stored in the last, so that they may lie where operands do (`joined.rs` does it along with the next row). What is simple is
+//! machine code here too, for which values of the row are one for all elements.
 
-use super::native::{Refused, is_simple_in_a_row};
+use super::joined::Joined;
+use super::native::{self, Refused, is_simple_in_a_row};
 use super::ops::{self, Tile, held};
 use super::place::{Lies, Placing, Slots};
 use super::rows::{self, Roots, Rows};
@@ -13,7 +14,7 @@ use super::{Place, Plan, Room, Span, Step, TILE, is_constant, is_half};
 use crate::Level;
 use crate::stream::{LINE, Share};
 use meshwork_graph::DType;
-use meshwork_graph::ops::{Code, Fused, ReduceOp};
+use meshwork_graph::ops::{Code, Fused};
 use smallvec::SmallVec;
 
 /// Bytes of rows that are kept from one pass to the next, at most: they stay in the second cache, beside the operands.
@@ -24,35 +25,40 @@ const MOST_KEPT: usize = 256 << 10;
 pub(super) struct Wide {
     /// Brings values of rows into their slots.
     loads: Vec<Step>,
-    passes: Vec<Pass>,
+    pub passes: Vec<Pass>,
+    /// The last pass along with the one before it over the next row.
+    pub joined: Option<Joined>,
     /// What is computed of rows when all passes have ended.
     after: Vec<Step>,
 }
 
 #[derive(Debug)]
-struct Pass {
+pub(super) struct Pass {
     /// What is computed of rows before.
-    before: Vec<Step>,
-    tiles: Tiles,
+    pub before: Vec<Step>,
+    pub tiles: Tiles,
     /// Instructions that combine the elements of the row.
-    combining: SmallVec<[usize; 4]>,
+    pub combining: SmallVec<[usize; 4]>,
     /// Whether results are stored.
     stores: bool,
 }
 
 /// What is computed of each tile in a pass.
 #[derive(Debug)]
-struct Tiles {
-    steps: Vec<Step>,
+pub(super) struct Tiles {
+    pub steps: Vec<Step>,
     /// Where the registers are meanwhile.
-    places: Vec<Place>,
+    pub places: Vec<Place>,
     /// Whether elements are neither in slots, which have room for those of a tile, nor copied from there: a row can be one tile.
-    in_place: bool,
+    pub in_place: bool,
 }
+
+/// Runs of instructions that became machine code, with the registers that they read.
+type Runs = Vec<(Vec<u16>, native::Run)>;
 
 /// What a pass over a row asks for of the next one. The first waits for memory itself, and the last for memory to take
 /// results, unless there is no other.
-fn share_of(pass: usize, passes: usize) -> Option<Share> {
+pub(super) fn share_of(pass: usize, passes: usize) -> Option<Share> {
     let (first, count) = match passes {
         1 => (0, 1),
         2 => (1, 1),
@@ -112,11 +118,12 @@ impl Placing<'_> {
         let last = of_outputs.chain(of_rows.map(|(_, stage)| stage - 1)).max().unwrap_or(0);
         let own = slots.count;
         let kept = self.kept(&stages, last);
-        let passes =
-            (0..=last).map(|pass| self.pass((pass, pass == last), (&stages, &kept), own, &mut slots.count)).collect();
+        let (passes, runs): (Vec<Pass>, Vec<Runs>) =
+            (0..=last).map(|pass| self.pass((pass, pass == last), (&stages, &kept), own, &mut slots.count)).unzip();
         self.placement.spare = slots.count;
         self.placement.slots = slots.count + 1;
-        Wide { loads, passes, after: self.of_rows(last + 1, &stages) }
+        let joined = self.joined(&passes, &runs, &stages, &kept);
+        Wide { loads, passes, joined, after: self.of_rows(last + 1, &stages) }
     }
 
     /// The steps that compute values of rows from other ones that are known before a pass.
@@ -195,7 +202,7 @@ impl Placing<'_> {
         (stages, kept): (&[usize], &[Option<usize>]),
         own: usize,
         slots: &mut usize,
-    ) -> Pass {
+    ) -> (Pass, Runs) {
         let op = self.region.op;
         let (inputs, code) = (op.inputs.len(), &op.code);
         let is_computed = |index: usize| self.is_computed(index, pass, kept);
@@ -209,7 +216,7 @@ impl Placing<'_> {
         };
         let mut units = in_units(self.region.level);
         let natives = self.placement.natives.len();
-        let tiles = loop {
+        let (tiles, runs) = loop {
             match self.tiles_of(&units, (is_last, &keeps), own, slots) {
                 Ok(made) => break made,
                 Err((number, Refused::Registers)) => halve(&mut units, number),
@@ -218,7 +225,7 @@ impl Placing<'_> {
             self.placement.natives.truncate(natives);
         };
         let combining = due.into_iter().filter(|&index| ends(index)).collect();
-        Pass { before: self.of_rows(pass, stages), tiles, combining, stores: results.count() > 0 }
+        (Pass { before: self.of_rows(pass, stages), tiles, combining, stores: results.count() > 0 }, runs)
     }
 
     /// The steps that compute a tile in a pass, the last or not, that keeps rows of some registers, and where the registers are
@@ -229,7 +236,7 @@ impl Placing<'_> {
         (is_last, keeps): (bool, &[bool]),
         own: usize,
         count: &mut usize,
-    ) -> Result<Tiles, (usize, Refused)> {
+    ) -> Result<(Tiles, Runs), (usize, Refused)> {
         let op = self.region.op;
         let inputs = op.inputs.len();
         let reads: Vec<Vec<u16>> = units.iter().map(|unit| unit.reads(op)).collect();
@@ -248,7 +255,7 @@ impl Placing<'_> {
         let is_placed: Vec<bool> = (0..places.len()).map(is_placed).collect();
         let mut loaded = is_placed.clone();
         let mut slots = Slots { count: own, free: Vec::new() };
-        let (mut tiles, mut in_place) = (Vec::new(), true);
+        let (mut tiles, mut runs, mut in_place) = (Vec::new(), Runs::new(), true);
         for (number, unit) in units.iter().enumerate() {
             for register in reads[number].iter().map(|&register| usize::from(register)) {
                 if !loaded[register] {
@@ -288,6 +295,7 @@ impl Placing<'_> {
                 Unit::Run(run) => {
                     let compiled = self.compiled(&places, run, &reads[number], &results);
                     let (native, step) = compiled.map_err(|refused| (number, refused))?;
+                    runs.push((reads[number].clone(), self.run(&places, run, &reads[number], &results)));
                     self.placement.natives.push(native);
                     tiles.push(step);
                 }
@@ -306,20 +314,34 @@ impl Placing<'_> {
         *count = slots.count.max(*count);
         let is_copied = |(&register, &stored): (&u16, &bool)| stored && !op.of_rows(register);
         in_place &= !(is_last && op.outputs.iter().zip(&self.placement.stored).any(is_copied));
-        Ok(Tiles { steps: tiles, places, in_place })
+        Ok((Tiles { steps: tiles, places, in_place }, runs))
     }
 }
 
 /// Where the operands of a pass's machine code and reductions are in a tile, step by step.
-struct Along {
-    places: SmallVec<[*mut u8; 16]>,
+#[derive(Default)]
+pub(super) struct Along {
+    pub places: SmallVec<[*mut u8; 16]>,
     /// Bytes from one column to the next of each; none for what is in the same place for every tile.
     columns: SmallVec<[usize; 16]>,
 }
 
 impl Along {
+    /// Adds an operand in a row.
+    pub fn push(&mut self, plan: &Plan, room: Room, place: Place, row: Span) {
+        let size = |of_rows: bool, dtype: DType| if of_rows { 0 } else { dtype.size() };
+        self.places.push(plan.address(room, place, row));
+        self.columns.push(match place {
+            Place::Slot(_) => 0,
+            Place::Kept { size, .. } => size,
+            Place::Turned(_) => unreachable!("rows that are passed over are loaded"),
+            Place::Input(i) => size(plan.sources[i].of_rows, plan.sources[i].dtype),
+            Place::Output(k) => size(plan.sinks[k].of_rows, plan.sinks[k].dtype),
+        });
+    }
+
     /// Goes on by so many columns.
-    fn advance(&mut self, columns: usize) {
+    pub fn advance(&mut self, columns: usize) {
         for (place, column) in self.places.iter_mut().zip(&self.columns) {
             *place = place.wrapping_add(columns * column);
         }
@@ -330,29 +352,40 @@ impl Plan<'_> {
     /// Computes one row.
     pub(super) fn row(&self, wide: &Wide, room: Room, row: usize) {
         let whole = Span { start: row, rows: 1, column: 0, columns: 1, width: self.columns };
-        self.steps(&wide.loads, &self.placement.places, room, whole);
+        self.begin_row(wide, room, whole);
         for (number, pass) in wide.passes.iter().enumerate() {
-            self.steps(&pass.before, &self.placement.places, room, whole);
-            self.pass_over(pass, room, whole, share_of(number, wide.passes.len()));
+            self.pass(pass, room, whole, share_of(number, wide.passes.len()));
         }
-        self.steps(&wide.after, &self.placement.places, room, whole);
+        self.values(&wide.after, room, whole);
         for k in (0..self.sinks.len()).filter(|&k| self.sinks[k].of_rows) {
             self.store(&self.placement.places, k, room, whole);
         }
     }
 
-    fn steps(&self, steps: &[Step], places: &[Place], room: Room, span: Span) {
+    /// What is needed of a row before the first pass.
+    pub(super) fn begin_row(&self, wide: &Wide, room: Room, row: Span) {
+        self.values(&wide.loads, room, row);
+    }
+
+    /// One pass with what is computed before.
+    pub(super) fn pass(&self, pass: &Pass, room: Room, row: Span, asks: Option<Share>) {
+        self.values(&pass.before, room, row);
+        self.pass_over(pass, room, row, asks);
+    }
+
+    /// Loads or computes values of a row.
+    pub(super) fn values(&self, steps: &[Step], room: Room, row: Span) {
         for step in steps {
             match *step {
-                Step::Load { input, slot } => self.load_tile(input, slot, room, span),
-                Step::Compute { index, to } => self.compute(places, room, span, index, to),
+                Step::Load { input, slot } => self.load_tile(input, slot, room, row),
+                Step::Compute { index, to } => self.compute(&self.placement.places, room, row, index, to),
                 Step::Run { .. } => unreachable!("values of rows are computed by loops"),
                 Step::Turn { .. } => unreachable!("rows that are passed over are loaded"),
             }
         }
     }
 
-    fn pass_over(&self, pass: &Pass, room: Room, whole: Span, asks: Option<Share>) {
+    pub(super) fn pass_over(&self, pass: &Pass, room: Room, whole: Span, asks: Option<Share>) {
         let inputs = self.sources.len();
         let mut roots: SmallVec<[Roots; 4]> = pass.combining.iter().map(|_| Roots::new()).collect();
         let only_picks =
@@ -381,17 +414,15 @@ impl Plan<'_> {
                 match *step {
                     Step::Load { input, slot } => self.load_tile(input, slot, room, span),
                     Step::Turn { .. } => unreachable!("rows that are passed over are loaded"),
-                    Step::Compute { index, to } => match pass.combining.iter().position(|&other| other == index) {
-                        Some(number) => match self.op.code[index].op {
-                            Code::Reduce(op, block) => {
-                                let (own, others) = operands.split_first().expect("an operand for each reduction");
-                                self.reduce((op, block), *own, span, index, &mut roots[number]);
-                                operands = others;
-                            }
-                            _ => self.pick(&pass.tiles.places, room, span, index),
-                        },
-                        None => self.compute(&pass.tiles.places, room, span, index, to),
-                    },
+                    Step::Compute { index, .. } if matches!(self.op.code[index].op, Code::Reduce(..)) => {
+                        let (own, others) = operands.split_first().expect("an operand for each reduction");
+                        self.reduce_step(pass, step, *own, span, &mut roots);
+                        operands = others;
+                    }
+                    Step::Compute { index, .. } if pass.combining.contains(&index) => {
+                        self.pick(&pass.tiles.places, room, span, index);
+                    }
+                    Step::Compute { index, to } => self.compute(&pass.tiles.places, room, span, index, to),
                     Step::Run { native, operands: ref places, of_rows, ref steps } => {
                         let (own, others) = operands.split_at(places.len());
                         self.native_at(native, own, (of_rows, steps), span);
@@ -408,9 +439,15 @@ impl Plan<'_> {
                 }
             }
         }
+        self.finish_combining(pass, roots, room, whole);
+    }
+
+    /// Stores what a pass has combined.
+    pub(super) fn finish_combining(&self, pass: &Pass, roots: SmallVec<[Roots; 4]>, room: Room, row: Span) {
         for (&index, roots) in pass.combining.iter().zip(roots) {
             let instr = &self.op.code[index];
-            let rows = self.rows_of(&self.placement.places, room, whole, index, self.placement.places[inputs + index]);
+            let to = self.placement.places[self.sources.len() + index];
+            let rows = self.rows_of(&self.placement.places, room, row, index, to);
             // SAFETY: a value of rows has a slot.
             unsafe {
                 if let Code::Reduce(op, _) = instr.op {
@@ -425,18 +462,8 @@ impl Plan<'_> {
 
     /// The operands of the first tile of a row.
     fn along(&self, pass: &Pass, room: Room, row: Span) -> Along {
-        let mut along = Along { places: SmallVec::new(), columns: SmallVec::new() };
-        let mut push = |place: Place| {
-            let size = |of_rows: bool, dtype: DType| if of_rows { 0 } else { dtype.size() };
-            along.places.push(self.address(room, place, row));
-            along.columns.push(match place {
-                Place::Slot(_) => 0,
-                Place::Kept { size, .. } => size,
-                Place::Turned(_) => unreachable!("rows that are passed over are loaded"),
-                Place::Input(i) => size(self.sources[i].of_rows, self.sources[i].dtype),
-                Place::Output(k) => size(self.sinks[k].of_rows, self.sinks[k].dtype),
-            });
-        };
+        let mut along = Along::default();
+        let mut push = |place: Place| along.push(self, room, place, row);
         for step in &pass.tiles.steps {
             match *step {
                 Step::Run { ref operands, .. } => operands.iter().for_each(|&place| push(place)),
@@ -450,12 +477,15 @@ impl Plan<'_> {
     }
 
     /// Combines the elements of a tile with those before.
-    fn reduce(&self, (op, block): (ReduceOp, usize), elements: *mut u8, span: Span, index: usize, roots: &mut Roots) {
+    pub(super) fn reduce_step(&self, pass: &Pass, step: &Step, elements: *mut u8, span: Span, roots: &mut [Roots]) {
+        let &Step::Compute { index, .. } = step else { unreachable!("a reduction") };
+        let Code::Reduce(op, block) = self.op.code[index].op else { unreachable!("a reduction") };
+        let number = pass.combining.iter().position(|&other| other == index).expect("a reduction of the pass");
         let args = [elements.cast_const(); 3];
         let out = std::ptr::null_mut();
         let rows = Rows { args, out, rows: 1, columns: span.columns, level: self.level, refused: &self.refused };
         // SAFETY: the elements were computed or loaded as their dtype is held.
-        unsafe { rows::reduce_tile(op, block, held(self.op.code[index].dtype), &rows, roots) };
+        unsafe { rows::reduce_tile(op, block, held(self.op.code[index].dtype), &rows, &mut roots[number]) };
     }
 
     /// Takes the element of a tile that an index names, if it has it.

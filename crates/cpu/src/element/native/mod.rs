@@ -81,6 +81,39 @@ pub struct Run {
     pub outputs: Vec<(u16, Stored)>,
 }
 
+impl Run {
+    /// Both, on other operands: first the inputs of this one and then those of the other, then the outputs alike.
+    pub fn beside(&self, other: &Run) -> Run {
+        let (own, inputs) = (self.inputs.len(), self.inputs.len() + other.inputs.len());
+        let number = |register: u16, is_own: bool| {
+            let register = usize::from(register);
+            let number = match is_own {
+                true if register < own => register,
+                true => register + other.inputs.len(),
+                false if register < other.inputs.len() => own + register,
+                false => inputs + self.code.len() + register - other.inputs.len(),
+            };
+            number as u16
+        };
+        let code = |run: &Run, is_own: bool| {
+            let of = |instr: &Instr| {
+                let mut instr = instr.clone();
+                instr.args[..instr.op.arity()].iter_mut().for_each(|arg| *arg = number(*arg, is_own));
+                instr
+            };
+            run.code.iter().map(of).collect::<Vec<_>>()
+        };
+        let outputs = |run: &Run, is_own: bool| {
+            run.outputs.iter().map(|&(register, stored)| (number(register, is_own), stored)).collect::<Vec<_>>()
+        };
+        Run {
+            inputs: [&self.inputs[..], &other.inputs].concat(),
+            code: [code(self, true), code(other, false)].concat(),
+            outputs: [outputs(self, true), outputs(other, false)].concat(),
+        }
+    }
+}
+
 /// Whether an instruction can be part of a run at this level.
 pub fn is_simple(op: &Fused, instr: &Instr, level: Level) -> bool {
     use BinaryOp::*;
