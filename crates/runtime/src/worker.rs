@@ -118,10 +118,10 @@ pub(crate) struct Helping;
 impl Idle<Worker> for Helping {
     const HELPS: bool = true;
 
-    /// Not where there are other devices, which may need the core.
+    /// Only a device that has all cores: others, which have some, may share them.
     fn linger(&self, worker: &mut Worker, called: &dyn Fn() -> bool) {
         let mut patience = Patience::new();
-        while matches!(worker.group, Some((.., None))) && !called() && patience.look_again() {
+        while worker.cores.is_empty() && !called() && patience.look_again() {
             std::thread::yield_now();
         }
     }

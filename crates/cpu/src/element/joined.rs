@@ -5,7 +5,7 @@
 use super::native;
 use super::place::Placing;
 use super::rows::Roots;
-use super::wide::{Along, Pass, Wide, share_of};
+use super::wide::{Along, Pass, Runs, Wide, share_of};
 use super::{Place, Plan, Room, Span, Step, TILE};
 use crate::stream::Share;
 use meshwork_graph::ops::Code;
@@ -26,7 +26,7 @@ impl Placing<'_> {
     pub(super) fn joined(
         &mut self,
         passes: &[Pass],
-        runs: &[Vec<(Vec<u16>, native::Run)>],
+        runs: &[Runs],
         stages: &[usize],
         kept: &[Option<usize>],
     ) -> Option<Joined> {
@@ -75,10 +75,11 @@ impl Plan<'_> {
         let whole = |row: usize| Span { start: row, rows: 1, column: 0, columns: 1, width: self.columns };
         let share = |number: usize| share_of(number, wide.passes.len());
         for row in rows.clone().map(whole) {
-            self.begin_row(wide, room, row);
+            self.values(&wide.loads, room, row);
             for (number, pass) in first.iter().enumerate() {
                 self.pass(pass, room, row, share(number));
             }
+            // What the row before has left to do comes with this pass.
             if row.start == rows.start {
                 self.pass(before, room, row, share(first.len()));
             } else {

@@ -24,7 +24,7 @@ const MOST_KEPT: usize = 256 << 10;
 #[derive(Debug)]
 pub(super) struct Wide {
     /// Brings values of rows into their slots.
-    loads: Vec<Step>,
+    pub loads: Vec<Step>,
     pub passes: Vec<Pass>,
     /// The last pass along with the one before it over the next row.
     pub joined: Option<Joined>,
@@ -54,7 +54,7 @@ pub(super) struct Tiles {
 }
 
 /// Runs of instructions that became machine code, with the registers that they read.
-type Runs = Vec<(Vec<u16>, native::Run)>;
+pub(super) type Runs = Vec<(Vec<u16>, native::Run)>;
 
 /// What a pass over a row asks for of the next one. The first waits for memory itself, and the last for memory to take
 /// results, unless there is no other.
@@ -352,7 +352,7 @@ impl Plan<'_> {
     /// Computes one row.
     pub(super) fn row(&self, wide: &Wide, room: Room, row: usize) {
         let whole = Span { start: row, rows: 1, column: 0, columns: 1, width: self.columns };
-        self.begin_row(wide, room, whole);
+        self.values(&wide.loads, room, whole);
         for (number, pass) in wide.passes.iter().enumerate() {
             self.pass(pass, room, whole, share_of(number, wide.passes.len()));
         }
@@ -360,11 +360,6 @@ impl Plan<'_> {
         for k in (0..self.sinks.len()).filter(|&k| self.sinks[k].of_rows) {
             self.store(&self.placement.places, k, room, whole);
         }
-    }
-
-    /// What is needed of a row before the first pass.
-    pub(super) fn begin_row(&self, wide: &Wide, room: Room, row: Span) {
-        self.values(&wide.loads, room, row);
     }
 
     /// One pass with what is computed before.
