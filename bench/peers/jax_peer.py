@@ -3,6 +3,7 @@
 Needs jax and optax. Work: lenet, mlp (training steps, each one jitted function), gemm, version.
 """
 
+import functools
 import os
 import statistics
 import sys
@@ -100,12 +101,17 @@ def train(name, forward, batch, steps):
 
 
 def gemm():
-    product = jax.jit(jnp.matmul)
-    for sizes in os.environ["GEMM"].split():
+    """Names as `meshwork bench gemm` has them; the gradient of a weight is dyᵀ · x."""
+    for name in os.environ["GEMM"].split():
+        sizes, _, lies = name.partition("-")
+        lies = "tn" if lies == "grad" else lies or "nn"
         *batch, m, k, n = map(int, sizes.split("x"))
-        a, b = jax.random.normal(KEY, (*batch, m, k)), jax.random.normal(KEY, (*batch, k, n))
+        left, right = ("km" if lies[0] == "t" else "mk"), ("nk" if lies[1] == "t" else "kn")
+        size = {"m": m, "k": k, "n": n}
+        a, b = (jax.random.normal(KEY, (*batch, *(size[d] for d in dims))) for dims in (left, right))
+        product = jax.jit(functools.partial(jnp.einsum, f"...{left},...{right}->...mn"))
         flops = 2 * m * k * n * (batch[0] if batch else 1)
-        report(f"gemm {sizes}", "GFLOP/s", flops / seconds(lambda: product(a, b)) / 1e9)
+        report(f"gemm {name}", "GFLOP/s", flops / seconds(lambda: product(a, b)) / 1e9)
 
 
 WORK = {

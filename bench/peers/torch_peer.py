@@ -129,11 +129,16 @@ def transformer(name, precision, compiled=False):
 
 
 def gemm():
-    for sizes in os.environ["GEMM"].split():
+    """Names as `meshwork bench gemm` has them; the gradient of a weight is dyᵀ · x."""
+    for name in os.environ["GEMM"].split():
+        sizes, _, lies = name.partition("-")
+        lies = "tn" if lies == "grad" else lies or "nn"
         *batch, m, k, n = map(int, sizes.split("x"))
-        a, b, c = torch.randn(*batch, m, k), torch.randn(*batch, k, n), torch.empty(*batch, m, n)
+        a = torch.randn(*batch, m, k) if lies[0] == "n" else torch.randn(*batch, k, m).mT
+        b = torch.randn(*batch, k, n) if lies[1] == "n" else torch.randn(*batch, n, k).mT
+        c = torch.empty(*batch, m, n)
         flops = 2 * m * k * n * (batch[0] if batch else 1)
-        report(f"gemm {sizes}", "GFLOP/s", flops / seconds(lambda: torch.matmul(a, b, out=c)) / 1e9)
+        report(f"gemm {name}", "GFLOP/s", flops / seconds(lambda: torch.matmul(a, b, out=c)) / 1e9)
 
 
 def elementwise():

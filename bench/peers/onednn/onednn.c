@@ -1,4 +1,5 @@
-// oneDNN's matrix product on the sizes in GEMM ("MxKxN" or "BATCHxMxKxN"), one line `row<TAB>unit<TAB>value` each.
+// oneDNN's matrix product on the sizes in GEMM ("MxKxN" or "BATCHxMxKxN", with "-tn", "-nt", "-tt" where operands lie
+// transposed, or "-grad", as "-tn", for the gradient of a weight), one line `row<TAB>unit<TAB>value` each.
 // Threads are set by OMP_NUM_THREADS. With the argument "version" the library's version is printed.
 #define _POSIX_C_SOURCE 200809L
 #include <dnnl.h>
@@ -28,13 +29,16 @@ static float *numbers(long count) {
 }
 
 static void measure(const char *name, long batch, long m, long k, long n) {
+    const char *lies = strchr(name, '-');
+    int left = lies && (lies[1] == 't' || lies[1] == 'g'), right = lies && lies[1] != 'g' && lies[2] == 't';
     float *a = numbers(batch * m * k), *b = numbers(batch * k * n), *c = numbers(batch * m * n);
     int count = 0;
     double end = 0;
     for (int warm = 3; warm > -MOST_TIMES && (warm >= 0 || count < 5 || now() < end); warm--) {
         double start = now();
         for (long i = 0; i < batch; i++)
-            dnnl_sgemm('N', 'N', m, n, k, 1.0f, a + i * m * k, k, b + i * k * n, n, 0.0f, c + i * m * n, n);
+            dnnl_sgemm(left ? 'T' : 'N', right ? 'T' : 'N', m, n, k, 1.0f, a + i * m * k, left ? m : k, b + i * k * n,
+                       right ? k : n, 0.0f, c + i * m * n, n);
         if (warm == 0) end = now() + 0.6;
         if (warm < 0) times[count++] = now() - start;
     }

@@ -364,9 +364,10 @@ pub struct BenchCommon {
 /// Flags of `bench gemm`.
 #[derive(Args, Debug)]
 pub struct GemmArgs {
-    /// Measure this product alone: MxKxN, or BATCHxMxKxN; may be given several times
+    /// Measure this product alone: MxKxN or BATCHxMxKxN, with -tn, -nt or -tt where operands lie transposed, or -grad for the
+    /// gradient of a weight from K samples; may be given several times
     #[arg(long, value_name = "SIZES", value_parser = gemm::parse)]
-    pub shape: Vec<gemm::Shape>,
+    pub shape: Vec<gemm::Product>,
     /// Type of the numbers
     #[arg(long, value_enum, value_name = "NAME", default_value = "f32")]
     pub dtype: PrecisionName,

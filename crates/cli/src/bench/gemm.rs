@@ -8,40 +8,88 @@ use crate::failure::Failure;
 use meshwork::tensor::{grad_with, randn};
 use meshwork::{DType, Tensor};
 
+/// How the operands of a product lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lies {
+    /// As rows of `[m, k]` and `[k, n]`, or each as its transpose.
+    Rows { left_transposed: bool, right_transposed: bool },
+    /// The gradient of the weight `[m, n]` of a linear layer, for `k` samples: dyᵀ · x, whose sum is cut as that of a training is.
+    Gradient,
+}
+
 /// A product `[batch, m, k] · [batch, k, n]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct Product {
     pub batch: usize,
     pub m: usize,
     pub k: usize,
     pub n: usize,
+    pub lies: Lies,
 }
 
-const fn shape(m: usize, k: usize, n: usize) -> Shape {
-    Shape { batch: 1, m, k, n }
-}
-
-const SHAPES: [Shape; 7] = [
-    shape(256, 256, 256),
-    shape(1024, 1024, 1024),
-    shape(4000, 4000, 4000),
-    shape(256, 800, 128),
-    shape(8192, 512, 2048),
-    Shape { batch: 64, m: 64, k: 64, n: 64 },
-    shape(256, 784, 256),
+/// What is measured where nothing is named: the products of models, transposed ones, short and long sums, gradients of weights.
+const PRODUCTS: [&str; 21] = [
+    "256x256x256",
+    "1024x1024x1024",
+    "4000x4000x4000",
+    "256x800x128",
+    "8192x512x2048",
+    "64x64x64x64",
+    "256x784x256-nt",
+    "32x784x256-nt",
+    "256x256x256-tn",
+    "1024x1024x1024-tn",
+    "1024x1024x1024-nt",
+    "1024x1024x1024-tt",
+    "1024x9x1024",
+    "1024x32x1024",
+    "1024x100x1024",
+    "1024x1000x1024",
+    "1024x16384x1024",
+    "128x256x800-grad",
+    "256x256x784-grad",
+    "256x32x784-grad",
+    "64x65536x64-grad",
 ];
-/// Lengths of the sums of the square products.
-const TERMS: [usize; 4] = [9, 100, 1000, 16384];
-/// Samples, inputs and outputs of linear layers whose weight gradients are measured.
-const LAYERS: [[usize; 3]; 4] = [[256, 800, 128], [256, 784, 256], [32, 784, 256], [65536, 64, 64]];
 
-/// Parses `256x800x128` (m, k, n) or `64x64x64x64` (batch, m, k, n).
-pub fn parse(text: &str) -> Result<Shape, String> {
-    let sizes: Option<Vec<usize>> = text.split('x').map(|n| n.parse().ok().filter(|n| *n > 0)).collect();
+/// Parses `256x800x128` (m, k, n) or `64x64x64x64` (batch, m, k, n), with `-tn`, `-nt` or `-tt` behind it where the left, the right
+/// or both operands lie transposed, or `-grad` for the gradient of a weight `[m, n]` from `k` samples.
+pub fn parse(text: &str) -> Result<Product, String> {
+    let mistake = || {
+        "sizes such as 256x800x128 (m, k, n) or 64x64x64x64 (batch, m, k, n), with -tn, -nt, -tt or -grad behind them"
+            .to_string()
+    };
+    let (sizes, suffix) = text.split_once('-').unwrap_or((text, "nn"));
+    let rows = |left_transposed, right_transposed| Lies::Rows { left_transposed, right_transposed };
+    let lies = match suffix {
+        "nn" => rows(false, false),
+        "tn" => rows(true, false),
+        "nt" => rows(false, true),
+        "tt" => rows(true, true),
+        "grad" => Lies::Gradient,
+        _ => return Err(mistake()),
+    };
+    let sizes: Option<Vec<usize>> = sizes.split('x').map(|n| n.parse().ok().filter(|n| *n > 0)).collect();
     match sizes.as_deref() {
-        Some(&[m, k, n]) => Ok(shape(m, k, n)),
-        Some(&[batch, m, k, n]) => Ok(Shape { batch, m, k, n }),
-        _ => Err("sizes such as 256x800x128 (m, k, n) or 64x64x64x64 (batch, m, k, n)".to_string()),
+        Some(&[m, k, n]) => Ok(Product { batch: 1, m, k, n, lies }),
+        Some(&[batch, m, k, n]) if lies != Lies::Gradient => Ok(Product { batch, m, k, n, lies }),
+        _ => Err(mistake()),
+    }
+}
+
+impl std::fmt::Display for Product {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.batch > 1 {
+            write!(f, "{}x", self.batch)?;
+        }
+        write!(f, "{}x{}x{}", self.m, self.k, self.n)?;
+        f.write_str(match self.lies {
+            Lies::Rows { left_transposed: false, right_transposed: false } => "",
+            Lies::Rows { left_transposed: true, right_transposed: false } => "-tn",
+            Lies::Rows { left_transposed: false, right_transposed: true } => "-nt",
+            Lies::Rows { left_transposed: true, right_transposed: true } => "-tt",
+            Lies::Gradient => "-grad",
+        })
     }
 }
 
@@ -50,45 +98,33 @@ pub fn run(args: &GemmArgs) -> Result<(), Failure> {
     let machine = Machine::here();
     let peak = machine.peak(args.dtype.precision());
     let mut report = Report::begin("gemm", &machine, Unit::Flops, &[("peak", peak)], args.common.json);
-    let mut row = |name: String, flops: f64, work: &mut dyn FnMut() -> Tensor| {
-        report.row(&Row { name, seconds: seconds(work), amount: flops / 1e9, bound: peak });
-    };
     let dtype = args.dtype.precision().dtype();
     let random = |shape: &[usize]| {
         let x = random(shape)?.to_dtype(dtype);
         x.eval();
         Ok::<Tensor, Failure>(x)
     };
-    let all = args.shape.is_empty();
-    let shapes = if all { &SHAPES[..] } else { &args.shape[..] };
-    for &Shape { batch, m, k, n } in shapes {
-        let (a, b) = (random(&[batch, m, k])?, random(&[batch, k, n])?);
-        let name = if batch == 1 { format!("{m}x{k}x{n}") } else { format!("{batch}x{m}x{k}x{n}") };
-        let flops = 2.0 * (batch * m) as f64 * (k * n) as f64;
-        if batch == 1 {
-            let (a, b) = (a.squeeze(0), b.squeeze(0));
-            row(name, flops, &mut || a.matmul(&b));
-        } else {
-            row(name, flops, &mut || a.matmul(&b));
-        }
-    }
-    if all {
-        let (a, b) = (random(&[1024, 1024])?, random(&[1024, 1024])?);
-        let flops = 2.0 * f64::from(1u32 << 30);
-        row("1024x1024x1024, left transposed".to_string(), flops, &mut || a.t().matmul(&b));
-        row("1024x1024x1024, right transposed".to_string(), flops, &mut || a.matmul(&b.t()));
-        row("1024x1024x1024, both transposed".to_string(), flops, &mut || a.t().matmul(&b.t()));
-        for k in TERMS {
-            let (a, b) = (random(&[1024, k])?, random(&[k, 1024])?);
-            row(format!("1024x{k}x1024"), 2.0 * 1024.0 * 1024.0 * k as f64, &mut || a.matmul(&b));
-        }
-        for [samples, inputs, outputs] in LAYERS {
-            let (x, dy) = (random(&[samples, inputs])?, random(&[samples, outputs])?);
-            let w = random(&[outputs, inputs])?.variable();
-            let flops = 2.0 * samples as f64 * (inputs * outputs) as f64;
-            let name = format!("weight gradient {outputs}x{samples}x{inputs}");
-            row(name, flops, &mut || grad_with(&[&x.linear(&w, None)], Some(&[&dy]), &[&w], false).remove(0));
-        }
+    let all = || PRODUCTS.iter().map(|text| parse(text)).collect::<Result<_, _>>().map_err(Failure::mistake);
+    for product in if args.shape.is_empty() { all()? } else { args.shape.clone() } {
+        let Product { batch, m, k, n, lies } = product;
+        let seconds = match lies {
+            Lies::Rows { left_transposed, right_transposed } => {
+                // As a matrix of the given size, whatever lies in memory; a batch of one is a plain matrix.
+                let operand = |rows: usize, columns: usize, transposed: bool| {
+                    let sizes = if transposed { [batch, columns, rows] } else { [batch, rows, columns] };
+                    let x = if batch == 1 { random(&sizes[1..])? } else { random(&sizes)? };
+                    Ok::<Tensor, Failure>(if transposed { x.transpose(-2, -1) } else { x })
+                };
+                let (a, b) = (operand(m, k, left_transposed)?, operand(k, n, right_transposed)?);
+                seconds(|| a.matmul(&b))
+            }
+            Lies::Gradient => {
+                let (x, dy, w) = (random(&[k, n])?, random(&[k, m])?, random(&[m, n])?.variable());
+                seconds(|| grad_with(&[&x.linear(&w, None)], Some(&[&dy]), &[&w], false).remove(0))
+            }
+        };
+        let amount = 2e-9 * (batch * m) as f64 * (k * n) as f64;
+        report.row(&Row { name: product.to_string(), seconds, amount, bound: peak });
     }
     report.end();
     Ok(())

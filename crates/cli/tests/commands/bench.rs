@@ -49,9 +49,10 @@ fn training() {
 
 #[test]
 fn rows() {
-    let report = json("bench gemm --shape 33x20x17 --shape 3x8x9x10 --json");
+    let names = ["33x20x17", "3x8x9x10", "5x7x9-tn", "5x7x9-nt", "3x5x7x9-tt", "5x7x9-grad"];
+    let report = json(&format!("bench gemm --shape {} --json", names.join(" --shape ")));
     let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.iter().map(|row| &row["name"]).collect::<Vec<_>>(), ["33x20x17", "3x8x9x10"]);
+    assert_eq!(rows.iter().map(|row| &row["name"]).collect::<Vec<_>>(), names);
     for row in rows {
         let speed = number(row, "gflops");
         assert!((number(row, "share") * number(&report, "peak_gflops") / speed - 1.0).abs() < 1e-9);
