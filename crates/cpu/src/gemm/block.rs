@@ -31,6 +31,10 @@ const LARGE: usize = 1 << 14;
 /// Runs of lines that a tile asks for beside those of its results, about: of the next block's rows and the next panel.
 const OTHERS: usize = 4;
 
+/// Terms from which kernels ask for lines. Tiles of fewer are stored as fast as the caches take them, many with one call; with lines
+/// to ask for a call is a tile or two, which took up to twice as long (1024 × 9 × 1024).
+const WORTH_ASKING: usize = 128;
+
 /// Numbers of a result that the second-level cache does not keep beside the panels.
 pub const FAR: usize = 1 << 16;
 
@@ -392,7 +396,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             (true, false) => Some(leaf.trailing_ones() as usize),
         };
 
-        let asks = numbers(chunks.block) > SILENT;
+        let asks = numbers(chunks.block) > SILENT && numbers(length) >= WORTH_ASKING;
         let mut blocks = match in_turn {
             true => RowBlocks::new(row_count, row_count, height, false),
             false => {
