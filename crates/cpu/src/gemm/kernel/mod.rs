@@ -89,6 +89,9 @@ pub struct Kernels<T: 'static> {
     /// Lower tiles for short blocks, which end with stores of all sums: terms of a block, and rows of a tile up to so many.
     /// Zen 3 hides eight vectors of stores and waits 20 cycles for twelve; Zen 4 stores a vector of AVX-512 in two cycles.
     pub low: &'static [(usize, usize)],
+    /// The same for whole sums of few terms, whose tiles are stored as often. Zen 4 gains from 5 (64 terms) to 10 % (9 terms);
+    /// AVX2 loses as much at 32.
+    pub few: (usize, usize),
     /// Terms that are summed before sums leave the tiles, at most. More of them store sums less often, fewer leave
     /// panels of the right side in the first-level cache.
     pub depth: usize,
@@ -355,22 +358,31 @@ macro_rules! choose {
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512 | Level::Avx512Bf16 => {
                     let low: &[_] = if *crate::simd::STORES_HALVES { &[(8, 4), (32, 8)] } else { &[(8, 4)] };
+                    let few = if *crate::simd::STORES_HALVES { (64, 4) } else { (0, 0) };
                     let (together, table) = ([240, 576 << 10], x86::$avx512);
-                    Kernels { lanes: 64 / $bytes, floor: 4, low, depth: 512, together, table }
+                    Kernels { lanes: 64 / $bytes, floor: 4, low, few, depth: 512, together, table }
                 }
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx2 => {
                     let (together, table) = ([120, 288 << 10], x86::$avx2);
-                    Kernels { lanes: 32 / $bytes, floor: 4, low: &[(256, 4)], depth: 1024, together, table }
+                    Kernels {
+                        lanes: 32 / $bytes,
+                        floor: 4,
+                        low: &[(256, 4)],
+                        few: (0, 0),
+                        depth: 1024,
+                        together,
+                        table,
+                    }
                 }
                 #[cfg(target_arch = "aarch64")]
                 Level::Neon => {
                     let (together, table) = ([120, 288 << 10], neon::$neon);
-                    Kernels { lanes: 16 / $bytes, floor: 4, low: &[(32, 6)], depth: 512, together, table }
+                    Kernels { lanes: 16 / $bytes, floor: 4, low: &[(32, 6)], few: (0, 0), depth: 512, together, table }
                 }
                 _ => {
                     let (together, table) = ([120, 288 << 10], portable::$portable);
-                    Kernels { lanes: 4, floor: 1, low: &[(32, 3)], depth: 512, together, table }
+                    Kernels { lanes: 4, floor: 1, low: &[(32, 3)], few: (0, 0), depth: 512, together, table }
                 }
             }
         }
