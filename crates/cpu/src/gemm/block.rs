@@ -19,10 +19,7 @@ const HELD: usize = 256 << 10;
 /// Rows from which a panel of the right operand is packed just before its tiles, where the left one's stay.
 const OFTEN: usize = 64;
 
-/// Tiles, one below the other, up to which the right operand's panels are read in place: what is read often is packed,
-/// unless all of a panel stays in the first-level cache where it lies.
-const FEW: usize = 11;
-/// Terms of such a panel, at most.
+/// Terms of the right operand's panels that are read in place, at most.
 const SHALLOW: usize = 256;
 
 /// Numbers of the left operand from which the first blocks of its rows are small.
@@ -334,7 +331,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             (Some(1), Some(step))
                 if same::<R, R::Real>()
                     && length <= SHALLOW
-                    && (row_count.div_ceil(height) <= FEW && readable(step)
+                    && (row_count.div_ceil(height) <= kernels.few && readable(step)
                         || resident(
                             step.unsigned_abs() * size_of::<R>(),
                             length,

@@ -312,9 +312,6 @@ pub fn height_of<T>(kernels: &Kernels<T>, size: &Size) -> usize {
     {
         return rows;
     }
-    if size.rows > kernels.rows() && size.block >= size.terms && size.terms <= kernels.few.0 {
-        return kernels.few.1;
-    }
     if size.rows > kernels.rows() && size.block < size.terms && size.rows * size.columns >= FAR {
         let lines = (kernels.columns() * size_of::<T>()).div_ceil(LINE);
         let rows = size.terms / ASKING / lines;

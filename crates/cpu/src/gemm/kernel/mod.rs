@@ -87,11 +87,11 @@ pub struct Kernels<T: 'static> {
     /// Rows below which a tile takes as long as one with so many.
     pub floor: usize,
     /// Lower tiles for short blocks, which end with stores of all sums: terms of a block, and rows of a tile up to so many.
-    /// Zen 3 hides eight vectors of stores and waits 20 cycles for twelve; Zen 4 stores a vector of AVX-512 in two cycles.
+    /// Zen 3 hides eight vectors of stores and waits 20 cycles for twelve.
     pub low: &'static [(usize, usize)],
-    /// The same for whole sums of few terms, whose tiles are stored as often. Zen 4 gains from 5 (64 terms) to 10 % (9 terms);
-    /// AVX2 loses as much at 32.
-    pub few: (usize, usize),
+    /// Tiles, one below the other, up to which the right operand's panels are read in place: what is read often is packed,
+    /// unless all of a panel stays in the first-level cache where it lies.
+    pub few: usize,
     /// Terms that are summed before sums leave the tiles, at most. More of them store sums less often, fewer leave
     /// panels of the right side in the first-level cache.
     pub depth: usize,
@@ -138,12 +138,14 @@ fn anchor<T>(_: &mut T) {}
 /// across it. Without it LLVM loads the left side of four terms first, and then keeps that and sums of AVX-512's tiles in
 /// memory: with 12 rows in place the kernel reached 65 % of what it does.
 ///
-/// Tiles of two vectors and up to `$together` rows sum four short blocks in registers, which takes three times as many: for
+/// Tiles of two vectors and up to `$together` rows sum four blocks in registers, which takes three times as many: for
 /// a block, for the one before, and for the pair before.
+///
+/// `$again` is whether a number of the left side is loaded for each vector, as an operand of its multiply-add.
 macro_rules! microkernel {
     (
         $(#[$attribute:meta])* $name:ident, $table:ident [$($rows:literal)*],
-        $number:ty, $vector:ty, $lanes:literal, $zero:expr, $load:path, $store:path, $splat:path, $fma:expr, $add:path, $anchor:path, $together:literal
+        $number:ty, $vector:ty, $lanes:literal, $zero:expr, $load:path, $store:path, $splat:path, $fma:expr, $add:path, $anchor:path, $together:literal, $again:literal
     ) => {
         $(#[$attribute])*
         #[allow(unused_unsafe, clippy::absurd_extreme_comparisons)]
@@ -179,8 +181,10 @@ macro_rules! microkernel {
                                 if !PANEL && i % 3 == 0 && i > 0 {
                                     left = $crate::gemm::kernel::opaque(left.offset(3 * a_row));
                                 }
-                                let x = $splat(left.offset((if PANEL { i } else { i % 3 }) as isize * a_row));
+                                let at = left.offset((if PANEL { i } else { i % 3 }) as isize * a_row);
+                                let x = $splat(at);
                                 for (j, sum) in row.iter_mut().enumerate() {
+                                    let x = if $again && j > 0 { $splat($crate::gemm::kernel::opaque(at)) } else { x };
                                     *sum = fma(x, right[j], *sum);
                                     $anchor(sum);
                                 }
@@ -290,6 +294,18 @@ macro_rules! microkernel {
                         }
                         // Blocks of four and eight without an inner loop: its instructions would cost as much as a term.
                         let together = VECTORS == 2 && ROWS <= $together;
+                        if together && call.block > 8 {
+                            quads!({
+                                for _ in 0..call.block / 4 {
+                                    four!();
+                                    ask!();
+                                }
+                                for _ in 0..call.block % 4 {
+                                    term!(0);
+                                    (a, b) = (a.offset(a_term), b.offset(b_term));
+                                }
+                            });
+                        }
                         if call.block == 4 {
                             if together {
                                 quads!({ four!(); });
@@ -351,46 +367,41 @@ macro_rules! microkernel {
 pub(crate) use microkernel;
 
 macro_rules! choose {
-    ($name:ident, $number:ty, $portable:ident, $neon:ident, $avx2:ident, $avx512:ident, $bytes:literal) => {
+    ($name:ident, $number:ty, $portable:ident, $neon:ident, $avx2:ident, $avx512:ident, $low:ident, $bytes:literal) => {
         /// The microkernels of a level.
         pub fn $name(level: Level) -> Kernels<$number> {
             match level {
                 #[cfg(target_arch = "x86_64")]
+                Level::Avx512 | Level::Avx512Bf16 if *crate::simd::STORES_HALVES => {
+                    let (together, table) = ([240, 576 << 10], x86::$low);
+                    Kernels { lanes: 64 / $bytes, floor: 4, low: &[], few: 33, depth: 512, together, table }
+                }
+                #[cfg(target_arch = "x86_64")]
                 Level::Avx512 | Level::Avx512Bf16 => {
-                    let low: &[_] = if *crate::simd::STORES_HALVES { &[(8, 4), (32, 8)] } else { &[(8, 4)] };
-                    let few = if *crate::simd::STORES_HALVES { (64, 4) } else { (0, 0) };
                     let (together, table) = ([240, 576 << 10], x86::$avx512);
-                    Kernels { lanes: 64 / $bytes, floor: 4, low, few, depth: 512, together, table }
+                    Kernels { lanes: 64 / $bytes, floor: 4, low: &[(8, 4)], few: 11, depth: 512, together, table }
                 }
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx2 => {
                     let (together, table) = ([120, 288 << 10], x86::$avx2);
-                    Kernels {
-                        lanes: 32 / $bytes,
-                        floor: 4,
-                        low: &[(256, 4)],
-                        few: (0, 0),
-                        depth: 1024,
-                        together,
-                        table,
-                    }
+                    Kernels { lanes: 32 / $bytes, floor: 4, low: &[(256, 4)], few: 11, depth: 1024, together, table }
                 }
                 #[cfg(target_arch = "aarch64")]
                 Level::Neon => {
                     let (together, table) = ([120, 288 << 10], neon::$neon);
-                    Kernels { lanes: 16 / $bytes, floor: 4, low: &[(32, 6)], few: (0, 0), depth: 512, together, table }
+                    Kernels { lanes: 16 / $bytes, floor: 4, low: &[(32, 6)], few: 11, depth: 512, together, table }
                 }
                 _ => {
                     let (together, table) = ([120, 288 << 10], portable::$portable);
-                    Kernels { lanes: 4, floor: 1, low: &[(32, 3)], few: (0, 0), depth: 512, together, table }
+                    Kernels { lanes: 4, floor: 1, low: &[(32, 3)], few: 11, depth: 512, together, table }
                 }
             }
         }
     };
 }
 
-choose!(of_f32, f32, PORTABLE_F32, NEON_F32, AVX2_F32, AVX512_F32, 4);
-choose!(of_f64, f64, PORTABLE_F64, NEON_F64, AVX2_F64, AVX512_F64, 8);
+choose!(of_f32, f32, PORTABLE_F32, NEON_F32, AVX2_F32, AVX512_F32, LOW_F32, 4);
+choose!(of_f64, f64, PORTABLE_F64, NEON_F64, AVX2_F64, AVX512_F64, LOW_F64, 8);
 
 /// The microkernels of a level for pairs of bf16: see [`super::Real::pairs`].
 pub fn of_pairs(level: Level) -> Option<[Table<f32>; 2]> {
@@ -408,4 +419,123 @@ pub fn multiplies_pairs() -> bool {
     return pairs_x86::multiplies_pairs();
     #[cfg(not(target_arch = "x86_64"))]
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Real;
+    use super::*;
+    use meshwork_graph::canonical::TreeSum;
+
+    /// Numbers whose sums depend on every rounding and on the order.
+    struct Numbers(u32);
+
+    impl Numbers {
+        fn next<T: Real>(&mut self) -> T {
+            self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            T::count((self.0 >> 8) as usize % 2003) / T::count((self.0 >> 20) as usize % 97 + 1)
+        }
+
+        fn some<T: Real>(&mut self, count: usize) -> Vec<T> {
+            (0..count).map(|_| self.next()).collect()
+        }
+    }
+
+    /// One tile size of a table, for some terms and blocks: every number is the canonical sum.
+    fn check<T: Real + std::fmt::Debug>(
+        table: Table<T>,
+        lanes: usize,
+        [rows, vectors]: [usize; 2],
+        access: Access,
+        [terms, block]: [usize; 2],
+    ) {
+        const TILES: usize = 3;
+        let (width, mut numbers) = (vectors * lanes, Numbers((rows * 31 + terms * 7 + block) as u32));
+        let (a, b) = (numbers.some::<T>(TILES * rows * terms), numbers.some::<T>(terms * width));
+        let [start, first, second]: [Vec<T>; 3] = std::array::from_fn(|_| numbers.some(TILES * rows * width));
+        let (a_step, row_step, term_step) = match access {
+            Access::Panel => (rows, 1, rows),
+            Access::Rows => (terms, terms, 1),
+        };
+        for (continues, merges) in [(false, 0), (true, 0), (false, 2)] {
+            let merge = [first.as_ptr(), second.as_ptr()];
+            let mut counter = vec![T::ZERO; COUNTER * rows * width];
+            let mut out = vec![T::ZERO; TILES * rows * width];
+            let call = Call {
+                tiles: TILES,
+                terms,
+                block,
+                a: a.as_ptr(),
+                a_step: a_step as isize,
+                a_tile: (rows * terms) as isize,
+                b: b.as_ptr(),
+                b_term: width as isize,
+                counter: counter.as_mut_ptr(),
+                start: if continues { start.as_ptr() } else { std::ptr::null() },
+                merge: merge.as_ptr(),
+                merges,
+                out: out.as_mut_ptr(),
+                out_row: width as isize,
+                ahead: Lines::NONE,
+            };
+            // SAFETY: only tables of this processor are checked; all operands are there.
+            unsafe { table[rows - 1][vectors - 1][access as usize](&call) };
+            for (at, &found) in out.iter().enumerate() {
+                let (tile, row, column) = (at / (rows * width), at / width % rows, at % width);
+                let mut sum = TreeSum::new();
+                for begin in (0..terms).step_by(block) {
+                    let chain = (begin..terms.min(begin + block)).fold(
+                        if continues && begin == 0 { start[at] } else { T::ZERO },
+                        |sum, k| {
+                            a[tile * rows * terms + row * row_step + k * term_step].fma(b[k * width + column], sum)
+                        },
+                    );
+                    sum.push(chain, |x, y| x + y);
+                }
+                let mut expected = sum.finish(|x, y| x + y).expect("terms");
+                for tiles in [&first, &second].into_iter().take(merges) {
+                    expected = tiles[at] + expected;
+                }
+                assert!(
+                    found == expected,
+                    "{rows} × {vectors} of {terms} terms in blocks of {block}, {access:?}, row {row}: {found:?}, not {expected:?}"
+                );
+            }
+        }
+    }
+
+    fn check_table<T: Real + std::fmt::Debug>(table: Table<T>, lanes: usize) {
+        let cuts =
+            [[1, 1], [9, 64], [8, 1], [7, 2], [23, 4], [64, 8], [65, 8], [100, 12], [61, 13], [144, 16], [300, 32]];
+        for rows in 1..=table.len() {
+            for vectors in [1, 2] {
+                for access in [Access::Panel, Access::Rows] {
+                    cuts.iter().for_each(|&cut| check(table, lanes, [rows, vectors], access, cut));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_tile_sums_in_canonical_order() {
+        check_table(portable::PORTABLE_F32, 4);
+        check_table(portable::PORTABLE_F64, 4);
+        #[cfg(target_arch = "aarch64")]
+        {
+            check_table(neon::NEON_F32, 4);
+            check_table(neon::NEON_F64, 2);
+        }
+        #[cfg(target_arch = "x86_64")]
+        {
+            if Level::Avx2.is_available() {
+                check_table(x86::AVX2_F32, 8);
+                check_table(x86::AVX2_F64, 4);
+            }
+            // A processor chooses one of the two; here both are checked.
+            if Level::Avx512.is_available() {
+                [x86::AVX512_F32, x86::LOW_F32].iter().for_each(|table| check_table(table, 16));
+                [x86::AVX512_F64, x86::LOW_F64].iter().for_each(|table| check_table(table, 8));
+            }
+        }
+    }
 }

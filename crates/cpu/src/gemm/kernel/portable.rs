@@ -39,10 +39,10 @@ array!(f64, load_f64, store_f64, splat_f64, add_f64, fma_f64);
 
 microkernel!(
     portable_f32, PORTABLE_F32 [1 2 3 4],
-    f32, [f32; 4], 4, [0.0; 4], load_f32, store_f32, splat_f32, fma_f32, add_f32, anchor, 0
+    f32, [f32; 4], 4, [0.0; 4], load_f32, store_f32, splat_f32, fma_f32, add_f32, anchor, 0, false
 );
 
 microkernel!(
     portable_f64, PORTABLE_F64 [1 2 3 4],
-    f64, [f64; 4], 4, [0.0; 4], load_f64, store_f64, splat_f64, fma_f64, add_f64, anchor, 0
+    f64, [f64; 4], 4, [0.0; 4], load_f64, store_f64, splat_f64, fma_f64, add_f64, anchor, 0, false
 );
