@@ -158,7 +158,7 @@ pub trait Finish<O>: Sync {
 }
 
 /// Rows of tiles that are finished together, about.
-const TOGETHER: usize = 64;
+const TOGETHER: usize = 128;
 
 /// Rows of tiles of this height that are finished together.
 fn finished_rows(height: usize) -> usize {
