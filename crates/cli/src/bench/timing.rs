@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 /// What is measured for one row, after a warm-up.
 const BUDGET: Duration = Duration::from_millis(600);
 /// Work that is shorter is handed over several times before it is waited for, as in a training.
-const GROUP: Duration = Duration::from_millis(2);
-const MAX_GROUP: usize = 8;
+const GROUP: Duration = Duration::from_millis(4);
+const MAX_GROUP: usize = 64;
 /// Calls that say how long one takes.
 const WARM: usize = 3;
 const MIN_GROUPS: usize = 5;

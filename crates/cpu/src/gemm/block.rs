@@ -16,8 +16,10 @@ use std::ops::Range;
 
 /// Bytes of the left operand's panels that stay in the second-level cache while panels of the right one come and go.
 const HELD: usize = 256 << 10;
-/// Rows from which a panel of the right operand is packed just before its tiles, where the left one's stay.
+/// Rows from which panels of the right operand are packed just before their tiles, where the left one's stay.
 const OFTEN: usize = 64;
+/// So many of them at once with AVX-512: each piece of a row is on another page, and a core knows few pages by heart.
+const TURN: usize = 4;
 
 /// Terms of the right operand's panels that are read in place, at most.
 const SHALLOW: usize = 256;
@@ -342,7 +344,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             }
             _ => None,
         };
-        // Each panel of the right side is needed once where those of the left side stay: it is packed in its turn.
+        // Each panel of the right side is needed once where those of the left side stay: some are packed in their turn.
+        let turn = if level >= Level::Avx512 { TURN * width } else { width };
         let in_turn = product.packed.is_none()
             && beside.is_none()
             && row_count >= OFTEN
@@ -355,9 +358,10 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             }
             // SAFETY: the first element.
             Some(step) => (unsafe { data.offset(right_lines[0] + right_terms[0]).cast() }, 1, step),
-            None if in_turn => (right_room.cast_const(), 0, width as isize),
             None => {
-                pack_right(&mut pairs, right_lines);
+                if !in_turn {
+                    pack_right(&mut pairs, right_lines);
+                }
                 (right_room.cast_const(), numbers(length), width as isize)
             }
         };
@@ -415,8 +419,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             let share = source.lines().div_ceil(tiles * column_count.div_ceil(width));
             for column in (0..column_count).step_by(width) {
                 let wide = width.min(column_count - column);
-                if in_turn {
-                    pack_right(&mut pairs, &right_lines[column..column + wide]);
+                if in_turn && column.is_multiple_of(turn) {
+                    pack_right(&mut pairs, &right_lines[column..column_count.min(column + turn)]);
                 }
                 let table = pairs.as_ref().map_or(kernels.table, Pairs::table);
                 let vectors = wide.div_ceil(kernels.lanes);
@@ -438,7 +442,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         a: panels.data,
                         a_step: panels.step,
                         a_tile: panels.panel,
-                        b: right_panels.add(column * right_column),
+                        b: right_panels.add(if in_turn { column % turn } else { column } * right_column),
                         b_term: right_term,
                         counter,
                         start: std::ptr::null(),
@@ -449,8 +453,9 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         ahead: ahead.runs(),
                     }
                 };
-                // The next panel of the right side, or what it will be packed of.
-                let next = if column + width < column_count { column + width } else { 0 };
+                // The next panel of the right side, or what one will be packed of in the next turn.
+                let ahead_by = if in_turn { turn } else { width };
+                let next = if column + ahead_by < column_count { column + ahead_by } else { 0 };
                 let mut coming = match (right_line, right_term_step) {
                     _ if next == 0 && (beside.is_some() || next_block.is_none()) => Source::none(),
                     (Some(1), Some(step)) if in_turn || beside.is_some() => {
