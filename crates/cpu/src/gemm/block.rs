@@ -159,8 +159,9 @@ pub trait Finish<O>: Sync {
     fn take(&self, part: Part, first: *mut O, steps: [usize; 2]);
 }
 
-/// Rows of tiles that are finished together, about.
-const TOGETHER: usize = 128;
+/// Rows of tiles that are finished together, about. Where a result is computed transposed they are columns, of which epilogues
+/// take no more.
+const TOGETHER: usize = 64;
 
 /// Rows of tiles of this height that are finished together.
 fn finished_rows(height: usize) -> usize {
