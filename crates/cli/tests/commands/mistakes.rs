@@ -68,7 +68,7 @@ fn flags_and_names() {
         ("train lenet --init a --resume b", "--init and --resume exclude each other"),
         ("bench gemm --shape 3x", "--shape: \"3x\" is not sizes such as 256x800x128 (m, k, n) or 64x64x64x64"),
         ("bench gemm --shape 3x4x5-tx", "--shape: \"3x4x5-tx\" is not sizes such as 256x800x128"),
-        ("bench gemm --shape 2x3x4x5-grad", "with -tn, -nt, -tt or -grad behind them"),
+        ("bench gemm --shape 2x3x4x5-grad", "--shape: \"2x3x4x5-grad\" is not sizes such as 256x800x128"),
         ("bench elementwise --size 99999999", "such a shape does not fit into memory"),
         ("bench train lenet --steps 0", "--steps: \"0\" is not a whole number of at least 1, such as 64"),
         (
