@@ -420,7 +420,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             let share = source.lines().div_ceil(tiles * column_count.div_ceil(width));
             for column in (0..column_count).step_by(width) {
                 let wide = width.min(column_count - column);
-                if in_turn && column.is_multiple_of(turn) {
+                let packed_column = if in_turn { column % turn } else { column };
+                if in_turn && packed_column == 0 {
                     pack_right(&mut pairs, &right_lines[column..column_count.min(column + turn)]);
                 }
                 let table = pairs.as_ref().map_or(kernels.table, Pairs::table);
@@ -443,7 +444,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         a: panels.data,
                         a_step: panels.step,
                         a_tile: panels.panel,
-                        b: right_panels.add(if in_turn { column % turn } else { column } * right_column),
+                        b: right_panels.add(packed_column * right_column),
                         b_term: right_term,
                         counter,
                         start: std::ptr::null(),
