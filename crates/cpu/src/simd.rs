@@ -25,7 +25,7 @@ pub enum Level {
 /// Whether the processor is a Zen 4 or older one of AMD's (families up to 19h), which stores a vector of AVX-512 in two
 /// cycles; others store one a cycle. Asked for once: in a virtual machine the host answers.
 #[cfg(target_arch = "x86_64")]
-pub(crate) static STORES_HALVES: LazyLock<bool> = LazyLock::new(|| {
+pub(crate) static UP_TO_ZEN_4: LazyLock<bool> = LazyLock::new(|| {
     let (maker, signature) = (std::arch::x86_64::__cpuid(0), std::arch::x86_64::__cpuid(1).eax);
     let family = (signature >> 8 & 0xf) + if signature >> 8 & 0xf == 0xf { signature >> 20 & 0xff } else { 0 };
     [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes).as_flattened() == b"AuthenticAMD" && family <= 0x19

@@ -38,6 +38,17 @@ impl Share {
 /// Bytes of a cache line.
 pub const LINE: usize = 64;
 
+/// Bytes from what a loop reads of a long array to what it asks for. Intel's cores see few lines coming where many instructions
+/// lie between two of them (maxima of 10,000 × 10,000: 20.1 → 11.8 ms, with fewer instructions); Zen 4's bring them sooner if
+/// nobody asks (12.8 → 12.1 ms, or 8.8 → 7.9 while memory is faster).
+pub fn ahead() -> usize {
+    #[cfg(target_arch = "x86_64")]
+    if *crate::simd::UP_TO_ZEN_4 {
+        return 0;
+    }
+    4096
+}
+
 /// Memory of a cache line.
 #[derive(Clone, Copy)]
 #[repr(align(64))]

@@ -200,7 +200,7 @@ mod tests {
             let two = asked(Source::even(first, 100, 9, 32), &memory, share);
             let lines: Vec<usize> = (0..9).flat_map(|piece| [piece * 400, piece * 400 + LINE]).collect();
             assert_eq!(two, lines, "{share} lines of pieces of two");
-            assert_eq!(asked(Source::none(), &memory, share), []);
+            assert_eq!(asked(Source::none(), &memory, share), [0usize; 0]);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::element::{extremum_f32, extremum_f64};
 use crate::narrow;
-use crate::stream::{LINE, prefetch};
+use crate::stream::{LINE, ahead, prefetch};
 use half::{bf16, f16};
 use meshwork_graph::canonical::LANES;
 
@@ -189,9 +189,6 @@ pub trait Monoid<A>: Copy + Send + Sync {
     }
 }
 
-/// Bytes from what is compared to what is asked for: terms take so many instructions that a core sees few of them coming.
-const AHEAD: usize = 4096;
-
 /// The largest or smallest number, or NaN; `identity` changes neither.
 #[inline(always)]
 fn extremum<T: Term, const LARGEST: bool>(identity: T::Sum, terms: &[T]) -> T::Sum {
@@ -200,9 +197,10 @@ fn extremum<T: Term, const LARGEST: bool>(identity: T::Sum, terms: &[T]) -> T::S
     let better = |a: <T::Sum as Accumulate>::Rank, b| if LARGEST { a.max(b) } else { a.min(b) };
     let mut best = [rank(identity); CHAINS];
     let (chunks, tail) = terms.as_chunks::<CHAINS>();
+    let ahead = ahead();
     for chunk in chunks {
         for line in (0..size_of_val(chunk)).step_by(LINE) {
-            prefetch(chunk.as_ptr().cast::<u8>().wrapping_add(AHEAD + line));
+            prefetch(chunk.as_ptr().cast::<u8>().wrapping_add(ahead + line));
         }
         for i in 0..CHAINS {
             best[i] = better(best[i], rank(chunk[i].widen()));

@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::{self, Case, Sample, bits, each_context};
-use meshwork_graph::canonical::{Blocking, TreeSum};
+use meshwork_graph::canonical::{Blocking, TreeSum, lane_tree};
 use meshwork_graph::{Dims, Shape};
 
 /// The order of the design, literally: terms of an output in row-major order, blocks, lanes, trees.
@@ -107,6 +107,7 @@ fn large_sums_use_all_threads_and_give_the_same() {
         (&[5000, 20], &[0]),
         (&[300, 301], &[0]),
         (&[70, 10_500], &[0]),
+        (&[200, 10_241], &[0]),
         (&[9, 2, 2500], &[0]),
         (&[5000, 10], &[1]),
         (&[700, 131], &[1]),
@@ -123,6 +124,49 @@ fn large_sums_use_all_threads_and_give_the_same() {
                 let want = bits(&reference(&op, &case));
                 each_context(|context| assert_eq!(bits(&compute(&op, &case, context)), want, "{op:?} {shape:?}"));
             }
+        }
+    }
+}
+
+/// A block of wide rows goes by lanes: of one row, of some, of several rounds, with the last columns beside or over others.
+#[test]
+fn wide_rows_give_the_canonical_bits() {
+    fn check<T: Sample + Term>(shape: &[usize], dims: &[usize], blocking: Blocking) {
+        let case = Case::<T>::dense(7, shape);
+        for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max] {
+            let op = Reduce { op, dims: Dims::from_slice(dims), blocking };
+            let want = bits(&reference(&op, &case));
+            each_context(|context| assert_eq!(bits(&compute(&op, &case, context)), want, "{op:?} {shape:?}"));
+        }
+    }
+    for rows in (1..=20).chain([31, 32, 33, 48, 63, 64, 65, 129, 200]) {
+        check::<f32>(&[rows, 256 + rows % 67], &[0], Blocking::Every(rows));
+        check::<f32>(&[rows, 300], &[0], Blocking::Every(rows.div_ceil(3)));
+    }
+    check::<f32>(&[3, 77, 256], &[1], Blocking::Every(77));
+    check::<f32>(&[5, 4, 7, 257], &[0, 2], Blocking::Every(3));
+    check::<f64>(&[70, 319], &[0], Blocking::Every(70));
+    check::<f16>(&[70, 320], &[0], Blocking::Every(35));
+    check::<bf16>(&[16, 321], &[0], Blocking::Every(8));
+    check::<i64>(&[70, 319], &[0], Blocking::Every(70));
+    check::<u8>(&[70, 319], &[0], Blocking::Every(64));
+    // Lanes start at +0.
+    let case = Case { data: vec![-0.0f32; 33 * 256], layout: Layout::contiguous(&Shape::new(&[33, 256])) };
+    each_context(|context| {
+        let sums = compute(&Reduce::new(ReduceOp::Sum, &[0]), &case, context);
+        assert!(sums.iter().all(|sum| sum.to_bits() == 0));
+    });
+}
+
+/// Trees of whole blocks of a row come all at once.
+#[test]
+fn rows_of_many_blocks_give_the_canonical_bits() {
+    for (terms, unit) in [(16 * 16 * 5 + 3, 16), (64 * 37, 64), (48 * 19 + 47, 48), (32 * 4, 32), (32 * 67 + 1, 32)] {
+        let case = Case::<f32>::dense(3, &[9, terms]);
+        for op in [ReduceOp::Sum, ReduceOp::Prod] {
+            let op = Reduce { op, dims: Dims::from_slice(&[1]), blocking: Blocking::Every(unit) };
+            let want = bits(&reference(&op, &case));
+            each_context(|context| assert_eq!(bits(&compute(&op, &case, context)), want, "{op:?} {terms}"));
         }
     }
 }

@@ -372,7 +372,7 @@ macro_rules! choose {
         pub fn $name(level: Level) -> Kernels<$number> {
             match level {
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx512 | Level::Avx512Bf16 if *crate::simd::STORES_HALVES => {
+                Level::Avx512 | Level::Avx512Bf16 if *crate::simd::UP_TO_ZEN_4 => {
                     let (together, table) = ([240, 576 << 10], x86::$low);
                     Kernels { lanes: 64 / $bytes, floor: 4, low: &[], few: 33, depth: 512, together, table }
                 }

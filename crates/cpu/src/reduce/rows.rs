@@ -1,0 +1,277 @@
+//! Reductions along rows: the terms of one output lie behind each other and fill the lanes.
+
+use super::monoid::{Accumulate, Monoid, Term};
+use super::{GATHER, GRAIN, Job, LONG, MANY};
+use crate::multiversion;
+use meshwork_graph::canonical::{LANES, in_tree_order, lane_tree};
+use std::ops::Range;
+
+/// Whole blocks of a row from which their trees come all at once.
+const FEW: usize = 4;
+
+impl<T: Term> Job<'_, T> {
+    pub(super) fn matrix<M: Monoid<T::Sum>>(&self, op: M) {
+        let terms = self.plan.terms.len();
+        self.context.par.ranges(self.plan.kept.len(), GRAIN / terms + 1, &|range| {
+            // SAFETY: the plan says that the terms lie behind each other; this task owns these outputs.
+            let (rows, out) = unsafe {
+                let rows = self.first.pointer().add(range.start * terms);
+                (std::slice::from_raw_parts(rows, range.len() * terms), self.output.slice(range.start, range.len()))
+            };
+            reduce_rows(self.context.level, op, rows, terms, self.plan.block(0).1, out);
+        });
+    }
+
+    pub(super) fn rows<M: Monoid<T::Sum>>(&self, op: M) {
+        let (outputs, blocks) = (self.plan.kept.len(), self.plan.blocks.count());
+        let par = self.context.par;
+        if !self.plan.by_block {
+            let grain = GRAIN / self.plan.terms.len() + 1;
+            return par.ranges(outputs, grain, &|range| {
+                let mut buffer = [M::identity(); GATHER];
+                for output in range {
+                    if blocks == 1 {
+                        let root = self.row_block(op, output, 0, &mut buffer);
+                        // SAFETY: this task owns the output.
+                        unsafe { *self.output.pointer().add(output) = T::narrow(root) };
+                        continue;
+                    }
+                    let mut tree = Tree::<T::Sum>::new();
+                    for block in 0..blocks {
+                        tree.push(self.row_block(op, output, block, &mut buffer), M::combine);
+                    }
+                    // SAFETY: this task owns the output.
+                    unsafe { *self.output.pointer().add(output) = T::narrow(tree.finish(M::combine)) };
+                }
+            });
+        }
+        let grain = GRAIN / self.plan.block(0).1 + 1;
+        par.ranges(outputs * blocks, grain, &|range| {
+            let mut buffer = [M::identity(); GATHER];
+            for item in range {
+                let root = self.row_block(op, item / blocks, item % blocks, &mut buffer);
+                // SAFETY: this task owns the root.
+                unsafe { *self.roots.pointer().add(item) = root };
+            }
+        });
+        par.ranges(outputs, GRAIN / blocks + 1, &|range| {
+            for output in range {
+                // SAFETY: this task owns the output and its roots.
+                let roots = unsafe { self.roots.slice(output * blocks, blocks) };
+                in_tree_order(blocks, |left, right| roots[left] = M::combine(roots[left], roots[right]));
+                // SAFETY: as above.
+                unsafe { *self.output.pointer().add(output) = T::narrow(roots[0]) };
+            }
+        });
+    }
+
+    /// The result of one block of one output.
+    fn row_block<M: Monoid<T::Sum>>(
+        &self,
+        op: M,
+        output: usize,
+        block: usize,
+        buffer: &mut [T::Sum; GATHER],
+    ) -> T::Sum {
+        let terms = &self.plan.terms;
+        let (start, count) = self.plan.block(block);
+        let level = self.context.level;
+        let mut lanes = [M::identity(); LANES];
+        // SAFETY: the positions are those of elements.
+        unsafe {
+            let first = self.first.pointer().offset(self.plan.kept.position(output));
+            let (run, stride) = terms.inner();
+            if stride == 1 && (run >= LONG || terms.sizes.len() == 1) {
+                terms.runs(start, count, |done, position, count, _| {
+                    let run = std::slice::from_raw_parts(first.offset(position), count);
+                    add_terms(level, op, &mut lanes, done % LANES, run);
+                });
+            } else {
+                for done in (0..count).step_by(GATHER) {
+                    let buffer = &mut buffer[..GATHER.min(count - done)];
+                    terms.gather(first, start + done, buffer, T::widen);
+                    add_sums(level, op, &mut lanes, buffer);
+                }
+            }
+        }
+        lane_tree(lanes, M::combine)
+    }
+}
+
+/// `TreeSum` without allocation.
+struct Tree<A> {
+    stack: [A; 64],
+    height: usize,
+    count: usize,
+}
+
+impl<A: Accumulate> Tree<A> {
+    fn new() -> Self {
+        Tree { stack: [A::ZERO; 64], height: 0, count: 0 }
+    }
+
+    fn push(&mut self, leaf: A, combine: impl Fn(A, A) -> A) {
+        let mut root = leaf;
+        for _ in 0..self.count.trailing_ones() {
+            self.height -= 1;
+            root = combine(self.stack[self.height], root);
+        }
+        self.stack[self.height] = root;
+        self.height += 1;
+        self.count += 1;
+    }
+
+    /// As many leaves as there are lanes, after a multiple of as many.
+    fn push_all(&mut self, mut leaves: [A; LANES], combine: impl Fn(A, A) -> A) {
+        let mut half = LANES / 2;
+        while half > 0 {
+            for i in 0..half {
+                leaves[i] = combine(leaves[2 * i], leaves[2 * i + 1]);
+            }
+            half /= 2;
+        }
+        let mut root = leaves[0];
+        for _ in 0..(self.count / LANES).trailing_ones() {
+            self.height -= 1;
+            root = combine(self.stack[self.height], root);
+        }
+        self.stack[self.height] = root;
+        self.height += 1;
+        self.count += LANES;
+    }
+
+    /// The root of at least one leaf.
+    fn finish(self, combine: impl Fn(A, A) -> A) -> A {
+        let mut root = self.stack[self.height - 1];
+        for left in self.stack[..self.height - 1].iter().rev() {
+            root = combine(*left, root);
+        }
+        root
+    }
+}
+
+#[inline(always)]
+fn add_terms_body<T: Term, M: Monoid<T::Sum>>(_: M, lanes: &mut [T::Sum; LANES], offset: usize, terms: &[T]) {
+    if M::ANY_ORDER && terms.len() >= MANY {
+        lanes[0] = M::combine(lanes[0], M::all(terms));
+        return;
+    }
+    let head = if offset == 0 { 0 } else { (LANES - offset).min(terms.len()) };
+    for (lane, x) in lanes[offset..].iter_mut().zip(&terms[..head]) {
+        *lane = M::combine(*lane, x.widen());
+    }
+    let mut local = *lanes;
+    let (chunks, tail) = terms[head..].as_chunks::<LANES>();
+    for chunk in chunks {
+        for i in 0..LANES {
+            local[i] = M::combine(local[i], chunk[i].widen());
+        }
+    }
+    *lanes = local;
+    for (lane, x) in lanes.iter_mut().zip(tail) {
+        *lane = M::combine(*lane, x.widen());
+    }
+}
+
+#[inline(always)]
+fn reduce_rows_body<T: Term, M: Monoid<T::Sum>>(op: M, rows: &[T], terms: usize, block: usize, out: &mut [T]) {
+    for (row, y) in out.iter_mut().enumerate() {
+        let (start, end) = (row * terms, (row + 1) * terms);
+        if terms <= block {
+            *y = T::narrow(reduce_block(op, rows, start..end));
+            continue;
+        }
+        let mut tree = Tree::<T::Sum>::new();
+        let mut at = start;
+        while block.is_multiple_of(LANES) && end - at >= FEW * block {
+            let count = ((end - at) / block).min(LANES);
+            let roots = reduce_blocks(op, &rows[at..at + count * block], block);
+            match count {
+                LANES => tree.push_all(roots, M::combine),
+                _ => roots[..count].iter().for_each(|&root| tree.push(root, M::combine)),
+            }
+            at += count * block;
+        }
+        for at in (at..end).step_by(block) {
+            tree.push(reduce_block(op, rows, at..end.min(at + block)), M::combine);
+        }
+        *y = T::narrow(tree.finish(M::combine));
+    }
+}
+
+/// The results of up to as many whole blocks as there are lanes, whose trees come all at once.
+#[inline(always)]
+fn reduce_blocks<T: Term, M: Monoid<T::Sum>>(_: M, rows: &[T], block: usize) -> [T::Sum; LANES] {
+    let mut all = [[M::identity(); LANES]; LANES];
+    for (lanes, block) in all.iter_mut().zip(rows.chunks_exact(block)) {
+        let mut local = *lanes;
+        for chunk in block.as_chunks::<LANES>().0 {
+            for i in 0..LANES {
+                local[i] = M::combine(local[i], chunk[i].widen());
+            }
+        }
+        *lanes = local;
+    }
+    trees::<_, M>(&all)
+}
+
+/// The results of blocks whose lanes these are. With vectors of 512 bits the compiler finds a way that takes twice as long, so
+/// this is compiled once, for any processor.
+#[inline(never)]
+fn trees<A: Accumulate, M: Monoid<A>>(all: &[[A; LANES]; LANES]) -> [A; LANES] {
+    all.map(|lanes| lane_tree(lanes, M::combine))
+}
+
+/// The result of a block. What follows it is read with its last terms but replaced by what changes nothing.
+#[inline(always)]
+fn reduce_block<T: Term, M: Monoid<T::Sum>>(_: M, rows: &[T], block: Range<usize>) -> T::Sum {
+    if M::ANY_ORDER && block.len() >= MANY {
+        return M::all(&rows[block]);
+    }
+    let mut lanes = [M::identity(); LANES];
+    let (chunks, tail) = rows[block.clone()].as_chunks::<LANES>();
+    for chunk in chunks {
+        for i in 0..LANES {
+            lanes[i] = M::combine(lanes[i], chunk[i].widen());
+        }
+    }
+    if let Some(chunk) = rows[block.end - tail.len()..].first_chunk::<LANES>() {
+        for i in 0..LANES {
+            let x = if i < tail.len() { chunk[i].widen() } else { M::identity() };
+            lanes[i] = M::combine(lanes[i], x);
+        }
+    } else {
+        for (lane, x) in lanes.iter_mut().zip(tail) {
+            *lane = M::combine(*lane, x.widen());
+        }
+    }
+    lane_tree(lanes, M::combine)
+}
+
+#[inline(always)]
+fn add_sums_body<A: Accumulate, M: Monoid<A>>(_: M, lanes: &mut [A; LANES], terms: &[A]) {
+    let mut local = *lanes;
+    let (chunks, tail) = terms.as_chunks::<LANES>();
+    for chunk in chunks {
+        for i in 0..LANES {
+            local[i] = M::combine(local[i], chunk[i]);
+        }
+    }
+    *lanes = local;
+    for (lane, x) in lanes.iter_mut().zip(tail) {
+        *lane = M::combine(*lane, *x);
+    }
+}
+
+multiversion! {
+    /// Adds terms that lie behind each other to the lanes, the first one to lane `offset`.
+    fn add_terms<T: Term, M: Monoid<T::Sum>>(op: M, lanes: &mut [T::Sum; LANES], offset: usize, terms: &[T]) = add_terms_body;
+}
+multiversion! {
+    /// Adds widened terms to the lanes from lane 0 on.
+    fn add_sums<A: Accumulate, M: Monoid<A>>(op: M, lanes: &mut [A; LANES], terms: &[A]) = add_sums_body;
+}
+multiversion! {
+    /// The results of rows of so many terms, in blocks of so many.
+    fn reduce_rows<T: Term, M: Monoid<T::Sum>>(op: M, rows: &[T], terms: usize, block: usize, out: &mut [T]) = reduce_rows_body;
+}
