@@ -1,7 +1,7 @@
 //! Reductions in canonical order.
 //!
-//! Two ways to the same bits: along *rows* ([`rows`]), where the terms of one output lie behind each other and fill the lanes,
-//! and over *columns* ([`columns`], [`lanes`]), where outputs lie behind each other and whole rows of them are added at once.
+//! Two ways to the same bits: along *rows* (`rows`), where the terms of one output lie behind each other and fill the lanes,
+//! and over *columns* (`columns`, `lanes`), where outputs lie behind each other and whole rows of them are added at once.
 //! Rows that lie behind each other are one matrix, which one loop runs through. With many outputs the threads share those; with few
 //! they share the blocks, whose results wait in scratch memory for the tree.
 
