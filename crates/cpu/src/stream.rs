@@ -40,7 +40,7 @@ pub const LINE: usize = 64;
 
 /// Bytes from what a loop reads of a long array to what it asks for. Intel's cores see few lines coming where many instructions
 /// lie between two of them (maxima of 10,000 × 10,000: 20.1 → 11.8 ms, with fewer instructions); Zen 4's bring them sooner if
-/// nobody asks (12.8 → 12.1 ms, or 8.8 → 7.9 while memory is faster).
+/// nobody asks (12.8 → 12.1 ms, or 8.8 → 7.9 while memory is faster). Older ones of AMD's were not measured.
 pub fn ahead() -> usize {
     #[cfg(target_arch = "x86_64")]
     if *crate::simd::UP_TO_ZEN_4 {

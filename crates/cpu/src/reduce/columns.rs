@@ -171,7 +171,7 @@ pub(crate) unsafe fn add_rows_by_tree(rows: *mut u8, count: usize, output: &Outp
     }
 }
 
-/// The same for rows of numbers.
+/// `TreeSum` for rows of numbers, in room that is there from the start.
 struct RowTree<A> {
     stack: Vec<A>,
     width: usize,

@@ -111,33 +111,24 @@ impl<A: Accumulate> Tree<A> {
     }
 
     fn push(&mut self, leaf: A, combine: impl Fn(A, A) -> A) {
-        let mut root = leaf;
-        for _ in 0..self.count.trailing_ones() {
-            self.height -= 1;
-            root = combine(self.stack[self.height], root);
-        }
-        self.stack[self.height] = root;
-        self.height += 1;
-        self.count += 1;
+        self.push_root(leaf, 1, combine);
     }
 
     /// As many leaves as there are lanes, after a multiple of as many.
     fn push_all(&mut self, mut leaves: [A; LANES], combine: impl Fn(A, A) -> A) {
-        let mut half = LANES / 2;
-        while half > 0 {
-            for i in 0..half {
-                leaves[i] = combine(leaves[2 * i], leaves[2 * i + 1]);
-            }
-            half /= 2;
-        }
-        let mut root = leaves[0];
-        for _ in 0..(self.count / LANES).trailing_ones() {
+        in_tree_order(LANES, |left, right| leaves[left] = combine(leaves[left], leaves[right]));
+        self.push_root(leaves[0], LANES, combine);
+    }
+
+    /// The root of so many leaves, a power of two, after a multiple of as many.
+    fn push_root(&mut self, mut root: A, leaves: usize, combine: impl Fn(A, A) -> A) {
+        for _ in 0..(self.count / leaves).trailing_ones() {
             self.height -= 1;
             root = combine(self.stack[self.height], root);
         }
         self.stack[self.height] = root;
         self.height += 1;
-        self.count += LANES;
+        self.count += leaves;
     }
 
     /// The root of at least one leaf.
