@@ -5,9 +5,9 @@
 use super::native;
 use super::place::Placing;
 use super::rows::Roots;
+use super::sums::Sums;
 use super::wide::{Along, Pass, Runs, Wide, share_of};
 use super::{Place, Plan, Room, Span, Step, TILE};
-use crate::stream::Share;
 use meshwork_graph::ops::Code;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -18,6 +18,9 @@ pub(super) struct Joined {
     native: usize,
     /// The operands of the machine code, and whether they are those of the last pass.
     operands: Vec<(bool, Place)>,
+    sums: Sums,
+    /// What it asks for of the row that comes next.
+    asks: Vec<Place>,
 }
 
 impl Placing<'_> {
@@ -37,7 +40,7 @@ impl Placing<'_> {
         };
         let are_in_place = before.tiles.in_place && last.tiles.in_place && last.combining.is_empty();
         let [Step::Run { operands: of_last, .. }] = &last.tiles.steps[..] else { return None };
-        let [Step::Run { operands: of_before, .. }, others @ ..] = &before.tiles.steps[..] else { return None };
+        let [Step::Run { operands: of_before, sums, .. }, others @ ..] = &before.tiles.steps[..] else { return None };
         let reduces =
             |step: &Step| matches!(step, Step::Compute { index, .. } if matches!(op.code[*index].op, Code::Reduce(..)));
         let stays = |&register: &u16| match last.tiles.places[usize::from(register)] {
@@ -49,8 +52,9 @@ impl Placing<'_> {
         if !are_in_place || !others.iter().all(reduces) || !read_last.iter().all(stays) || gives_rows {
             return None;
         }
-        let native = native::compile(&run_last.beside(run_before), self.region.level).ok()?;
-        self.placement.natives.push(native);
+        let sums = sums.clone();
+        let (asks, run) = self.asking(&run_last.beside(run_before));
+        self.placement.natives.push(native::compile(&run, self.region.level).ok()?);
         let (read_of_last, written_by_last) = of_last.split_at(read_last.len());
         let (read_of_before, written_by_before) = of_before.split_at(read_before.len());
         let of =
@@ -62,7 +66,7 @@ impl Placing<'_> {
             of(false, written_by_before),
         ]
         .concat();
-        Some(Joined { native: self.placement.natives.len() - 1, operands })
+        Some(Joined { native: self.placement.natives.len() - 1, operands, sums, asks })
     }
 }
 
@@ -98,23 +102,31 @@ impl Plan<'_> {
         for &(is_last, place) in &joined.operands {
             along.push(self, room, place, if is_last { previous } else { row });
         }
+        along.push_asks(self, room, &joined.asks, row);
         let reductions = &before.tiles.steps[1..];
         for step in reductions {
             let Step::Compute { index, .. } = step else { unreachable!("only reductions") };
             along.push(self, room, before.tiles.places[usize::from(self.op.code[*index].args[0])], row);
         }
         let mut roots: SmallVec<[Roots; 4]> = before.combining.iter().map(|_| Roots::new()).collect();
-        for column in (0..row.width).step_by(TILE) {
+        let operands = joined.operands.len();
+        let asked = operands + joined.asks.len();
+        let tile = if reductions.is_empty() { joined.sums.tile() } else { TILE };
+        for column in (0..row.width).step_by(tile) {
             if column > 0 {
-                along.advance(TILE);
+                along.advance(tile);
             }
-            let span = Span { column, columns: TILE.min(row.width - column), ..row };
-            let (operands, elements) = along.places.split_at(joined.operands.len());
-            self.native_at(joined.native, operands, (false, &[]), span);
-            for (step, &elements) in reductions.iter().zip(elements) {
+            let span = Span { column, columns: tile.min(row.width - column), ..row };
+            if joined.sums.is_empty() {
+                self.native_at(joined.native, &along.places[..asked], (false, &[]), span);
+            } else {
+                let code = (joined.native, &joined.sums, before);
+                let operands = (0..operands, &along.columns[..operands], operands..asked);
+                self.native_with_sums(code, &along, operands, span.columns, &mut roots);
+            }
+            for (step, &elements) in reductions.iter().zip(&along.places[asked..]) {
                 self.reduce_step(before, step, elements, span, &mut roots);
             }
-            self.ask_for(Span { start: row.start + 1, ..span }, Share { index: 0, count: 1 });
         }
         self.finish_combining(before, roots, room, row);
     }

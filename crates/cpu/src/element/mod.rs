@@ -10,6 +10,7 @@ mod place;
 #[cfg(test)]
 mod random_regions;
 mod rows;
+mod sums;
 #[cfg(test)]
 mod tests;
 mod turned;
@@ -34,6 +35,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};
+use sums::Sums;
 use turned::{Held, Strip, Turned};
 
 /// Elements of a tile.
@@ -79,7 +81,7 @@ enum Step {
     /// Runs machine code.
     /// Where it spreads values of rows over their elements it goes from row to row, so many bytes in each operand; otherwise
     /// there are no steps, and all rows are computed as one.
-    Run { native: usize, operands: Vec<Place>, of_rows: bool, steps: Vec<isize> },
+    Run { native: usize, operands: Vec<Place>, of_rows: bool, steps: Vec<isize>, sums: Sums },
 }
 
 struct Source {
@@ -474,7 +476,7 @@ impl<'a> Plan<'a> {
                 &Step::Load { input, slot } => self.load_tile(input, slot, room, span),
                 &Step::Turn { input } => self.turn(input, room, span),
                 &Step::Compute { index, to } => self.compute(places, room, span, index, to),
-                Step::Run { native, operands, of_rows, steps } => {
+                Step::Run { native, operands, of_rows, steps, .. } => {
                     self.native(*native, operands, (*of_rows, steps), room, span);
                 }
             }

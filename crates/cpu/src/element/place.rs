@@ -2,6 +2,7 @@
 
 use super::native::{self, Native, Refused, Run, Stored};
 use super::ops::held;
+use super::sums::Sums;
 use super::units::{Unit, halve, units};
 use super::wide::Wide;
 use super::{Place, Step, TILE, is_constant, is_half};
@@ -284,7 +285,7 @@ impl<'a> Placing<'a> {
                     self.placement.steps.push(Step::Compute { index, to: self.placement.places[inputs + index] });
                 }
                 Unit::Run(run) => {
-                    let step = self.compiled(&self.placement.places, run, &reads[number], &results);
+                    let step = self.compiled(&self.placement.places, run, (&reads[number], &results), &Sums::default());
                     let (native, step) = step.map_err(|refused| (number, refused))?;
                     self.placement.natives.push(native);
                     self.placement.steps.push(step);
@@ -331,30 +332,31 @@ impl<'a> Placing<'a> {
         &self,
         places: &[Place],
         run: &[usize],
-        reads: &[u16],
-        results: &[u16],
+        (reads, results): (&[u16], &[u16]),
+        sums: &Sums,
     ) -> Result<(Native, Step), Refused> {
-        let native = native::compile(&self.run(places, run, reads, results), self.region.level)?;
+        let native = native::compile(&self.run(places, run, (reads, results), sums), self.region.level)?;
         let op = self.region.op;
         let registers = || reads.iter().chain(results);
         let operands = registers().map(|&register| places[usize::from(register)]).collect();
         let of_rows = op.code[run[0]].of_rows;
         let is_spread = |register: u16| op.of_rows(register) && !of_rows;
+        let size = |register: u16| match (places[usize::from(register)], op.dtype_of(register)) {
+            (Place::Input(_) | Place::Output(_), dtype) => dtype.size(),
+            (Place::Slot(_) | Place::Kept { .. } | Place::Turned(_), dtype) => held(dtype).size(),
+        };
         let step = |&register: &u16| {
-            let dtype = op.dtype_of(register);
-            let size = match places[usize::from(register)] {
-                Place::Input(_) | Place::Output(_) => dtype.size(),
-                Place::Slot(_) | Place::Kept { .. } | Place::Turned(_) => held(dtype).size(),
-            };
-            (if is_spread(register) { size } else { size * op.space.columns() }) as isize
+            (if is_spread(register) { size(register) } else { size(register) * op.space.columns() }) as isize
         };
         let spreads = registers().any(|&register| is_spread(register));
         let steps = registers().filter(|_| spreads).map(step).collect();
-        Ok((native, Step::Run { native: self.placement.natives.len(), operands, of_rows, steps }))
+        let sizes = registers().map(|&register| if is_spread(register) { 0 } else { size(register) }).collect();
+        let (number, sums) = (self.placement.natives.len(), Sums { sizes, ..sums.clone() });
+        Ok((native, Step::Run { native: number, operands, of_rows, steps, sums }))
     }
 
     /// What is compiled: registers are numbered anew.
-    pub(super) fn run(&self, places: &[Place], run: &[usize], reads: &[u16], results: &[u16]) -> Run {
+    pub(super) fn run(&self, places: &[Place], run: &[usize], (reads, results): (&[u16], &[u16]), sums: &Sums) -> Run {
         let op = self.region.op;
         let inputs = op.inputs.len();
         let of_rows = op.code[run[0]].of_rows;
@@ -389,6 +391,8 @@ impl<'a> Placing<'a> {
                 .iter()
                 .map(|&register| (number(register), stored(register).expect("a simple result")))
                 .collect(),
+            sums: sums.instructions.iter().map(|&index| number(op.code[index].args[0])).collect(),
+            asks: vec![],
         }
     }
 }

@@ -5,6 +5,7 @@ use super::run;
 use crate::stream::STREAM_BYTES;
 use crate::testing::{Case, Sample, bits, each_context, samples};
 use crate::{Context, Level, Operand, Output, copy, index, leaf};
+use meshwork_graph::canonical::Blocking;
 use meshwork_graph::ops::{
     BinaryOp, Code, Const, Element, Fused, Gather, Instr, PartOf, Reduce, ReduceOp, ScatterAdd, Source, Space, UnaryOp,
 };
@@ -160,8 +161,10 @@ fn instruction(space: &Space, instr: &Instr, operands: &[Operand], output: Outpu
             let single = Fused::single(op, output.shape.clone(), &dtypes, instr.dtype);
             run(&single, operands, &[output], context);
         }
-        Code::Reduce(op, _) => {
-            let op = reduce(op, space);
+        Code::Reduce(op, block) => {
+            let reduce = reduce(op, space);
+            let inner = reduce.blocks(&space.shape).inner;
+            let op = Reduce { blocking: Blocking::Every(block / inner), ..reduce };
             let bytes = crate::reduce::scratch(&op, instr.dtype, &[operands[0].layout], threads);
             with_scratch(bytes, |scratch| crate::reduce::run(&op, operands, output, scratch, context));
         }
@@ -373,6 +376,54 @@ fn the_last_pass_over_a_row_is_joined_with_the_next_row() {
             let mut out = vec![0f32; shape.numel()];
             run(&fused, &[Operand::of(&x, &layout)], &[Output::of(&mut out, &shape)], context);
             assert_eq!(bits(&out), want[0], "{level:?}");
+        });
+    }
+}
+
+/// Sums of computed terms are added up by the machine code that computes them, and the terms need not go through memory, if a
+/// tile has at most a group of blocks.
+#[test]
+fn sums_of_wide_rows_come_along_with_their_terms() {
+    let dtype = DType::F32;
+    let written = [false; 3].map(|streams| Written { streams, by_lines: streams, over: SmallVec::new() });
+    for (columns, block) in [(1100, 64), (3001, 512), (9001, 1024), (40_000, 1024), (3001, 16)] {
+        let shape = Shape::new(&[5, columns]);
+        let instr = |op: Code, args: [u16; 2], of_rows| Instr { op, args: [args[0], args[1], 0], of_rows, dtype };
+        let binary = |op| Code::Element(Element::Binary(op));
+        let sum = |term| instr(Code::Reduce(ReduceOp::Sum, block), [term, 0], true);
+        let fused = Fused {
+            space: Space { shape: shape.clone(), row_dims: 1 },
+            inputs: vec![Source { dtype, of_rows: false }],
+            code: vec![
+                instr(binary(BinaryOp::Mul), [0, 0], false),
+                instr(Code::Element(Element::Unary(UnaryOp::Exp)), [0, 0], false),
+                sum(1),
+                sum(2),
+                instr(Code::Spread, [3, 0], false),
+                instr(binary(BinaryOp::Sub), [0, 5], false),
+            ],
+            outputs: SmallVec::from_slice(&[3, 4, 6]),
+        };
+        let x = samples::<f32>(13, shape.numel());
+        let layout = Layout::contiguous(&shape);
+        each_context(|context| {
+            let region = place::Region { op: &fused, lies: &[Lies::Dense], written: &written, level: context.level };
+            let wide = placement(region);
+            let steps = &wide.wide.as_ref().expect("rows wider than a tile").passes[0].tiles.steps;
+            let come_along = matches!(&steps[..], [super::Step::Run { sums, .. }] if sums.instructions.len() == 2);
+            let can = cfg!(target_arch = "x86_64") && context.level >= Level::Avx512;
+            // AVX2 may lack registers.
+            assert!(come_along == (can && block >= 64) || context.level == Level::Avx2, "{:?}, {block}", context.level);
+            let want = one_by_one(&fused, &[Operand::of(&x, &layout)], context);
+            let rows = fused.space.row_shape();
+            let [mut squares, mut powers] = [0, 1].map(|_| vec![0f32; rows.numel()]);
+            let mut out = vec![0f32; shape.numel()];
+            let outputs =
+                [Output::of(&mut squares, &rows), Output::of(&mut powers, &rows), Output::of(&mut out, &shape)];
+            run(&fused, &[Operand::of(&x, &layout)], &outputs, context);
+            for (found, want) in [squares, powers, out].iter().map(|x| bits(x)).zip(&want) {
+                assert!(found == *want, "{columns} columns, blocks of {block}, {:?}", context.level);
+            }
         });
     }
 }

@@ -4,9 +4,9 @@ use super::ops::Held;
 use crate::Level;
 use crate::index::Place;
 use crate::multiversion;
-use crate::reduce::{Accumulate, Max, Min, Monoid, Prod, Sum};
+use crate::reduce::{Accumulate, Max, Min, Monoid, Prod, Sum, trees};
 use meshwork_graph::DType;
-use meshwork_graph::canonical::{LANES, TreeSum, in_tree_order};
+use meshwork_graph::canonical::{LANES, TreeSum, in_tree_order, lane_tree};
 use meshwork_graph::ops::{PartOf, ReduceOp, TILE_COLUMNS};
 use std::sync::OnceLock;
 
@@ -130,6 +130,22 @@ pub unsafe fn finish(op: ReduceOp, held: Held, roots: Roots, out: *mut u8) {
         };
         out.cast::<T>().write(T::of_word(root.expect("a row has columns")));
     });
+}
+
+/// The lanes of a block.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub struct Lanes([f32; LANES]);
+
+/// Adds the sums of blocks whose lanes these are, up to a group of them.
+pub fn push_sums(blocks: &[Lanes], roots: &mut Roots) {
+    let mut push = |sum: f32| roots.push(sum.word(), joined::<f32, Sum>);
+    if blocks.len() < GROUP / 4 {
+        return blocks.iter().for_each(|block| push(lane_tree(block.0, f32::add)));
+    }
+    let mut all = [[f32::ZERO; LANES]; GROUP];
+    all.iter_mut().zip(blocks).for_each(|(lanes, block)| *lanes = block.0);
+    trees::<_, Sum>(&all).into_iter().take(blocks.len()).for_each(push);
 }
 
 fn push_blocks<A: Accumulate, M: Monoid<A>>(level: Level, op: M, x: &[A], block: usize, roots: &mut Roots) {

@@ -7,8 +7,9 @@
 use super::joined::Joined;
 use super::native::{self, Refused, is_simple_in_a_row};
 use super::ops::{self, Tile, held};
-use super::place::{Lies, Placing, Slots};
+use super::place::{Lies, Placing, Region, Slots};
 use super::rows::{self, Roots, Rows};
+use super::sums::Sums;
 use super::units::{Unit, halve, units_of};
 use super::{Place, Plan, Room, Span, Step, TILE, is_constant, is_half};
 use crate::Level;
@@ -41,6 +42,9 @@ pub(super) struct Pass {
     pub combining: SmallVec<[usize; 4]>,
     /// Whether results are stored.
     stores: bool,
+    /// What machine code asks for of the next row while it does all of the pass, line by line: memory is neither idle then nor has
+    /// more to bring than it can at a time.
+    pub asks: Vec<Place>,
 }
 
 /// What is computed of each tile in a pass.
@@ -51,6 +55,20 @@ pub(super) struct Tiles {
     pub places: Vec<Place>,
     /// Whether elements are neither in slots, which have room for those of a tile, nor copied from there: a row can be one tile.
     pub in_place: bool,
+}
+
+impl Pass {
+    /// Which of the pass's combining instructions this is.
+    pub fn number(&self, index: usize) -> usize {
+        self.combining.iter().position(|&other| other == index).expect("a reduction of the pass")
+    }
+}
+
+impl Tiles {
+    /// Columns that are computed at once of a row that can be one tile.
+    fn columns(&self, width: usize) -> usize {
+        self.steps.iter().filter_map(|step| step.sums().map(Sums::tile)).min().unwrap_or(width)
+    }
 }
 
 /// Runs of instructions that became machine code, with the registers that they read.
@@ -118,12 +136,28 @@ impl Placing<'_> {
         let last = of_outputs.chain(of_rows.map(|(_, stage)| stage - 1)).max().unwrap_or(0);
         let own = slots.count;
         let kept = self.kept(&stages, last);
-        let (passes, runs): (Vec<Pass>, Vec<Runs>) =
-            (0..=last).map(|pass| self.pass((pass, pass == last), (&stages, &kept), own, &mut slots.count)).unzip();
-        self.placement.spare = slots.count;
-        self.placement.slots = slots.count + 1;
-        let joined = self.joined(&passes, &runs, &stages, &kept);
-        Wide { loads, passes, joined, after: self.of_rows(last + 1, &stages) }
+        let after = self.of_rows(last + 1, &stages);
+        let mut attempt = |with_sums: bool| {
+            self.placement.natives.clear();
+            let mut slots = slots.count;
+            let pass = |pass| {
+                let asks = share_of(pass, last + 1).is_some_and(|share| share.count == 1);
+                self.pass((pass, pass == last), (&stages, &kept), (with_sums, asks), own, &mut slots)
+            };
+            let (passes, runs): (Vec<Pass>, Vec<Runs>) = (0..=last).map(pass).unzip();
+            self.placement.spare = slots;
+            self.placement.slots = slots + 1;
+            let joined = self.joined(&passes, &runs, &stages, &kept);
+            (passes, joined)
+        };
+        let (mut passes, mut joined) = attempt(true);
+        // Passes that come together gain more than sums that come along, where there are not registers for both.
+        let has_sums = |pass: &Pass| pass.tiles.steps.iter().any(|step| step.sums().is_some());
+        if joined.is_none() && passes.iter().any(has_sums) {
+            let without_sums = attempt(false);
+            (passes, joined) = if without_sums.1.is_some() { without_sums } else { attempt(true) };
+        }
+        Wide { loads, passes, joined, after }
     }
 
     /// The steps that compute values of rows from other ones that are known before a pass.
@@ -200,6 +234,7 @@ impl Placing<'_> {
         &mut self,
         (pass, is_last): (usize, bool),
         (stages, kept): (&[usize], &[Option<usize>]),
+        (mut with_sums, asks): (bool, bool),
         own: usize,
         slots: &mut usize,
     ) -> (Pass, Runs) {
@@ -217,15 +252,45 @@ impl Placing<'_> {
         let mut units = in_units(self.region.level);
         let natives = self.placement.natives.len();
         let (tiles, runs) = loop {
-            match self.tiles_of(&units, (is_last, &keeps), own, slots) {
+            match self.tiles_of(&units, (is_last, &keeps, with_sums), own, slots) {
                 Ok(made) => break made,
+                Err((_, Refused::Registers)) if with_sums => with_sums = false,
                 Err((number, Refused::Registers)) => halve(&mut units, number),
                 Err((_, Refused::Memory)) => units = in_units(Level::Portable),
             }
             self.placement.natives.truncate(natives);
         };
         let combining = due.into_iter().filter(|&index| ends(index)).collect();
-        (Pass { before: self.of_rows(pass, stages), tiles, combining, stores: results.count() > 0 }, runs)
+        let before = self.of_rows(pass, stages);
+        let mut pass = Pass { before, tiles, combining, stores: results.count() > 0, asks: vec![] };
+        if asks {
+            self.ask_meanwhile(&mut pass, &runs);
+        }
+        (pass, runs)
+    }
+
+    /// Has the machine code of a pass ask for the next row, if it does all of it.
+    fn ask_meanwhile(&mut self, pass: &mut Pass, runs: &Runs) {
+        if let ([Step::Run { native, .. }], [(_, run)], true) = (&pass.tiles.steps[..], &runs[..], pass.tiles.in_place)
+        {
+            let (asks, run) = self.asking(run);
+            if let Ok(asking) = native::compile(&run, self.region.level) {
+                (self.placement.natives[*native], pass.asks) = (asking, asks);
+            }
+        }
+    }
+
+    /// The run that asks, too, and what for: what lies densely in memory, as far as a vector of it is no more than a line.
+    pub(super) fn asking(&self, run: &native::Run) -> (Vec<Place>, native::Run) {
+        let Region { op, lies, written, .. } = self.region;
+        let is_apart = |k: usize| !op.of_rows(op.outputs[k]) && !written[k].streams && written[k].over.is_empty();
+        let sources = (0..op.inputs.len()).filter(|&i| !op.inputs[i].of_rows && lies[i] == Lies::Dense);
+        let sinks = (0..op.outputs.len()).filter(|&k| is_apart(k));
+        let sources = sources.map(|i| (Place::Input(i), op.inputs[i].dtype));
+        let sinks = sinks.map(|k| (Place::Output(k), op.dtype_of(op.outputs[k])));
+        let asks = sources.chain(sinks).map(|(place, dtype)| (place, dtype.size() as u32));
+        let (places, asks) = asks.filter(|&(_, size)| size <= 4).unzip();
+        (places, native::Run { asks, ..run.clone() })
     }
 
     /// The steps that compute a tile in a pass, the last or not, that keeps rows of some registers, and where the registers are
@@ -233,13 +298,17 @@ impl Placing<'_> {
     fn tiles_of(
         &mut self,
         units: &[Unit],
-        (is_last, keeps): (bool, &[bool]),
+        (is_last, keeps, with_sums): (bool, &[bool], bool),
         own: usize,
         count: &mut usize,
     ) -> Result<(Tiles, Runs), (usize, Refused)> {
         let op = self.region.op;
         let inputs = op.inputs.len();
-        let reads: Vec<Vec<u16>> = units.iter().map(|unit| unit.reads(op)).collect();
+        let sums = if with_sums { self.sums_of(units) } else { vec![Sums::default(); units.len()] };
+        let comes_along =
+            |unit: &Unit| matches!(unit, Unit::One(index) if sums.iter().any(|sums| sums.instructions.contains(index)));
+        let reads = |unit: &Unit| if comes_along(unit) { vec![] } else { unit.reads(op) };
+        let reads: Vec<Vec<u16>> = units.iter().map(reads).collect();
         let mut last_use = vec![None; self.placement.places.len()];
         for (number, reads) in reads.iter().enumerate() {
             reads.iter().for_each(|&register| last_use[usize::from(register)] = Some(number));
@@ -256,7 +325,7 @@ impl Placing<'_> {
         let mut loaded = is_placed.clone();
         let mut slots = Slots { count: own, free: Vec::new() };
         let (mut tiles, mut runs, mut in_place) = (Vec::new(), Runs::new(), true);
-        for (number, unit) in units.iter().enumerate() {
+        for (number, unit) in units.iter().enumerate().filter(|(_, unit)| !comes_along(unit)) {
             for register in reads[number].iter().map(|&register| usize::from(register)) {
                 if !loaded[register] {
                     let slot = slots.take();
@@ -293,9 +362,10 @@ impl Placing<'_> {
             match unit {
                 &Unit::One(index) => tiles.push(Step::Compute { index, to: places[inputs + index] }),
                 Unit::Run(run) => {
-                    let compiled = self.compiled(&places, run, &reads[number], &results);
+                    let (operands, sums) = ((&reads[number][..], &results[..]), &sums[number]);
+                    let compiled = self.compiled(&places, run, operands, sums);
                     let (native, step) = compiled.map_err(|refused| (number, refused))?;
-                    runs.push((reads[number].clone(), self.run(&places, run, &reads[number], &results)));
+                    runs.push((reads[number].clone(), self.run(&places, run, operands, sums)));
                     self.placement.natives.push(native);
                     tiles.push(step);
                 }
@@ -323,7 +393,7 @@ impl Placing<'_> {
 pub(super) struct Along {
     pub places: SmallVec<[*mut u8; 16]>,
     /// Bytes from one column to the next of each; none for what is in the same place for every tile.
-    columns: SmallVec<[usize; 16]>,
+    pub columns: SmallVec<[usize; 16]>,
 }
 
 impl Along {
@@ -338,6 +408,12 @@ impl Along {
             Place::Input(i) => size(plan.sources[i].of_rows, plan.sources[i].dtype),
             Place::Output(k) => size(plan.sinks[k].of_rows, plan.sinks[k].dtype),
         });
+    }
+
+    /// Adds what is asked for while a row is passed over; of the last one nothing comes that is not there.
+    pub fn push_asks(&mut self, plan: &Plan, room: Room, asks: &[Place], row: Span) {
+        let next = Span { start: (row.start + 1).min(plan.rows - 1), ..row };
+        asks.iter().for_each(|&place| self.push(plan, room, place, next));
     }
 
     /// Goes on by so many columns.
@@ -395,12 +471,17 @@ impl Plan<'_> {
             }
         }
         let mut along = self.along(pass, room, whole);
-        let tile = if pass.tiles.in_place && asks.is_none() { whole.width } else { TILE };
+        let asks = asks.filter(|_| pass.asks.is_empty());
+        let tile = if pass.tiles.in_place && asks.is_none() { pass.tiles.columns(whole.width) } else { TILE };
         for column in (0..whole.width).step_by(tile) {
             if column > 0 {
                 along.advance(tile);
             }
-            let mut operands = &along.places[..];
+            let mut operands = 0..0;
+            let mut next = |count: usize| {
+                operands = operands.end..operands.end + count;
+                operands.clone()
+            };
             let span = Span { column, columns: tile.min(whole.width - column), ..whole };
             if only_picks && !pass.combining.iter().any(|&index| self.picks_from(room, span, index)) {
                 continue;
@@ -410,18 +491,22 @@ impl Plan<'_> {
                     Step::Load { input, slot } => self.load_tile(input, slot, room, span),
                     Step::Turn { .. } => unreachable!("rows that are passed over are loaded"),
                     Step::Compute { index, .. } if matches!(self.op.code[index].op, Code::Reduce(..)) => {
-                        let (own, others) = operands.split_first().expect("an operand for each reduction");
-                        self.reduce_step(pass, step, *own, span, &mut roots);
-                        operands = others;
+                        self.reduce_step(pass, step, along.places[next(1).start], span, &mut roots);
                     }
                     Step::Compute { index, .. } if pass.combining.contains(&index) => {
                         self.pick(&pass.tiles.places, room, span, index);
                     }
                     Step::Compute { index, to } => self.compute(&pass.tiles.places, room, span, index, to),
-                    Step::Run { native, operands: ref places, of_rows, ref steps } => {
-                        let (own, others) = operands.split_at(places.len());
-                        self.native_at(native, own, (of_rows, steps), span);
-                        operands = others;
+                    Step::Run { native, operands: ref places, of_rows, ref steps, ref sums } => {
+                        let own = next(places.len());
+                        if sums.is_empty() {
+                            let asked = own.start..own.end + pass.asks.len();
+                            self.native_at(native, &along.places[asked], (of_rows, steps), span);
+                        } else {
+                            let asked = own.end..own.end + pass.asks.len();
+                            let code = (native, sums, pass);
+                            self.native_with_sums(code, &along, (own, &sums.sizes, asked), span.columns, &mut roots);
+                        }
                     }
                 }
                 if let Some(share) = asks {
@@ -468,6 +553,7 @@ impl Plan<'_> {
                 _ => {}
             }
         }
+        along.push_asks(self, room, &pass.asks, row);
         along
     }
 
@@ -475,12 +561,11 @@ impl Plan<'_> {
     pub(super) fn reduce_step(&self, pass: &Pass, step: &Step, elements: *mut u8, span: Span, roots: &mut [Roots]) {
         let &Step::Compute { index, .. } = step else { unreachable!("a reduction") };
         let Code::Reduce(op, block) = self.op.code[index].op else { unreachable!("a reduction") };
-        let number = pass.combining.iter().position(|&other| other == index).expect("a reduction of the pass");
         let args = [elements.cast_const(); 3];
         let out = std::ptr::null_mut();
         let rows = Rows { args, out, rows: 1, columns: span.columns, level: self.level, refused: &self.refused };
         // SAFETY: the elements were computed or loaded as their dtype is held.
-        unsafe { rows::reduce_tile(op, block, held(self.op.code[index].dtype), &rows, &mut roots[number]) };
+        unsafe { rows::reduce_tile(op, block, held(self.op.code[index].dtype), &rows, &mut roots[pass.number(index)]) };
     }
 
     /// Takes the element of a tile that an index names, if it has it.

@@ -22,6 +22,7 @@ use meshwork_graph::ops::{Reduce, ReduceOp};
 use meshwork_graph::{DType, Layout};
 pub use monoid::{Accumulate, Term};
 pub(crate) use monoid::{Max, Min, Monoid, Prod, Sum};
+pub(crate) use rows::trees;
 use std::ops::Range;
 
 /// Terms per task below which further threads do not pay.

@@ -5,6 +5,7 @@ use crate::narrow;
 use crate::stream::{LINE, ahead, prefetch};
 use half::{bf16, f16};
 use meshwork_graph::canonical::LANES;
+use std::ops::RangeInclusive;
 
 /// A type that reductions accumulate in.
 pub trait Accumulate: Term<Sum = Self> {
@@ -28,10 +29,12 @@ pub trait Accumulate: Term<Sum = Self> {
     fn smaller(self, other: Self) -> Self;
     /// What is ordered as numbers are, and one instruction compares.
     type Rank: Copy + Ord;
-    /// The rank of a number; NaN is the largest or the smallest.
-    fn rank<const LARGEST: bool>(self) -> Self::Rank;
-    /// The number of a rank.
+    /// The rank of a number. A NaN is above or below all numbers, by its sign.
+    fn rank(self) -> Self::Rank;
+    /// The number of a rank, or NaN.
     fn ranked(rank: Self::Rank) -> Self;
+    /// The ranks that are those of numbers, if some are not.
+    const NUMBERS: Option<RangeInclusive<Self::Rank>>;
     /// Its bits.
     fn word(self) -> u64;
     /// The number of these bits.
@@ -39,7 +42,13 @@ pub trait Accumulate: Term<Sum = Self> {
 }
 
 macro_rules! accumulate_float {
-    ($t:ident, $rank:ident, $extremum:ident) => {
+    ($t:ident, $rank:ident, $rank_of:ident, $extremum:ident) => {
+        /// −0 is below +0. What has a sign counts backwards.
+        #[inline(always)]
+        const fn $rank_of(x: $t) -> $rank {
+            let bits = x.to_bits() as $rank;
+            bits ^ (bits >> ($rank::BITS - 1)) & $rank::MAX
+        }
         impl Accumulate for $t {
             const ZERO: $t = 0.0;
             const NOTHING: $t = -0.0;
@@ -64,18 +73,15 @@ macro_rules! accumulate_float {
             }
             type Rank = $rank;
             #[inline(always)]
-            fn rank<const LARGEST: bool>(self) -> $rank {
-                // −0 is below +0. What has a sign counts backwards.
-                let bits = self.to_bits() as $rank;
-                let rank = if bits < 0 { bits ^ $rank::MAX } else { bits };
-                let nan = if LARGEST { $rank::MAX } else { $rank::MIN };
-                if self.is_nan() { nan } else { rank }
+            fn rank(self) -> $rank {
+                $rank_of(self)
             }
             #[inline(always)]
             fn ranked(rank: $rank) -> $t {
                 let x = $t::from_bits((if rank < 0 { rank ^ $rank::MAX } else { rank }) as _);
                 if x.is_nan() { $t::NAN } else { x }
             }
+            const NUMBERS: Option<RangeInclusive<$rank>> = Some($rank_of($t::NEG_INFINITY)..=$rank_of($t::INFINITY));
             #[inline(always)]
             fn word(self) -> u64 {
                 self.to_bits().into()
@@ -114,13 +120,14 @@ macro_rules! accumulate_int {
             }
             type Rank = $t;
             #[inline(always)]
-            fn rank<const LARGEST: bool>(self) -> $t {
+            fn rank(self) -> $t {
                 self
             }
             #[inline(always)]
             fn ranked(rank: $t) -> $t {
                 rank
             }
+            const NUMBERS: Option<RangeInclusive<$t>> = None;
             #[inline(always)]
             fn word(self) -> u64 {
                 self as u64
@@ -133,8 +140,8 @@ macro_rules! accumulate_int {
     };
 }
 
-accumulate_float!(f64, i64, extremum_f64);
-accumulate_float!(f32, i32, extremum_f32);
+accumulate_float!(f64, i64, rank_of_f64, extremum_f64);
+accumulate_float!(f32, i32, rank_of_f32, extremum_f32);
 accumulate_int!(i64);
 accumulate_int!(i32);
 accumulate_int!(u8);
@@ -193,23 +200,35 @@ pub trait Monoid<A>: Copy + Send + Sync {
 #[inline(always)]
 fn extremum<T: Term, const LARGEST: bool>(identity: T::Sum, terms: &[T]) -> T::Sum {
     const CHAINS: usize = 2 * LANES;
-    let rank = |x: T::Sum| x.rank::<LARGEST>();
-    let better = |a: <T::Sum as Accumulate>::Rank, b| if LARGEST { a.max(b) } else { a.min(b) };
-    let mut best = [rank(identity); CHAINS];
+    type Rank<T> = <<T as Term>::Sum as Accumulate>::Rank;
+    let better = |a: Rank<T>, b: Rank<T>| if LARGEST { a.max(b) } else { a.min(b) };
+    // The other end is where NaNs are that do not win.
+    let worse = |a: Rank<T>, b: Rank<T>| if LARGEST { a.min(b) } else { a.max(b) };
+    let (mut best, mut worst) = ([identity.rank(); CHAINS], [identity.rank(); CHAINS]);
+    let mut take = |i: usize, x: T| {
+        let rank = x.widen().rank();
+        best[i] = better(best[i], rank);
+        if T::Sum::NUMBERS.is_some() {
+            worst[i] = worse(worst[i], rank);
+        }
+    };
     let (chunks, tail) = terms.as_chunks::<CHAINS>();
     let ahead = ahead();
     for chunk in chunks {
         for line in (0..size_of_val(chunk)).step_by(LINE) {
             prefetch(chunk.as_ptr().cast::<u8>().wrapping_add(ahead + line));
         }
-        for i in 0..CHAINS {
-            best[i] = better(best[i], rank(chunk[i].widen()));
+        for (i, &x) in chunk.iter().enumerate() {
+            take(i, x);
         }
     }
-    for (best, x) in best.iter_mut().zip(tail) {
-        *best = better(*best, rank(x.widen()));
+    for (i, &x) in tail.iter().enumerate() {
+        take(i, x);
     }
-    T::Sum::ranked(best.into_iter().reduce(better).expect("chains"))
+    let best = best.into_iter().reduce(better).expect("chains");
+    let worst = worst.into_iter().reduce(worse).expect("chains");
+    let is_number = |rank: Rank<T>| T::Sum::NUMBERS.is_none_or(|numbers| numbers.contains(&rank));
+    T::Sum::ranked(if is_number(worst) { best } else { worst })
 }
 
 macro_rules! monoid {

@@ -209,7 +209,7 @@ fn reduce_blocks<T: Term, M: Monoid<T::Sum>>(_: M, rows: &[T], block: usize) -> 
 /// The results of blocks whose lanes these are. With vectors of 512 bits the compiler finds a way that takes twice as long, so
 /// this is compiled once, for any processor.
 #[inline(never)]
-fn trees<A: Accumulate, M: Monoid<A>>(all: &[[A; LANES]; LANES]) -> [A; LANES] {
+pub fn trees<A: Accumulate, M: Monoid<A>>(all: &[[A; LANES]; LANES]) -> [A; LANES] {
     all.map(|lanes| lane_tree(lanes, M::combine))
 }
 

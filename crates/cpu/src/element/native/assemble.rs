@@ -6,6 +6,7 @@ use super::target::Target;
 use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, Instruction, InstructionBlock, MemoryOperand, OpKind, Register,
 };
+use meshwork_graph::canonical::LANES;
 use std::marker::PhantomData;
 
 /// The caller's registers, in the order of its arguments.
@@ -42,10 +43,10 @@ pub fn assemble<T: Target>(program: &Program) -> Result<(Vec<u8>, Vec<u32>), Ref
         let program = program.with_fixed(T::CODES.broadcast, &spread[..count]);
         registers::<T>(&program).map(|registers| (program, registers))
     };
-    let (program, registers) =
+    let (program, (registers, sums)) =
         (1..=spread.len()).rev().find_map(|count| fixed(count).ok()).map_or_else(|| fixed(0), Ok)?;
     let (constants, instructions, target) = (vec![], vec![], PhantomData::<T>);
-    let mut assembly = Assembly { program: &program, registers, constants, instructions, labels: 0, target };
+    let mut assembly = Assembly { program: &program, registers, sums, constants, instructions, labels: 0, target };
     assembly.function();
     let block = InstructionBlock::new(&assembly.instructions, 0);
     let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE);
@@ -55,9 +56,12 @@ pub fn assemble<T: Target>(program: &Program) -> Result<(Vec<u8>, Vec<u32>), Ref
     Ok((encoded.expect("instructions that the encoder knows").code_buffer, constants))
 }
 
-/// A register for every value that has one. A value's register is free again for the result of the last step that
-/// reads it.
-fn registers<T: Target>(program: &Program) -> Result<Vec<Register>, Refused> {
+/// A register for every value that has one, and those of sums. A value's register is free again for the result of the last step
+/// that reads it.
+fn registers<T: Target>(program: &Program) -> Result<(Vec<Register>, Vec<Register>), Refused> {
+    if !program.sums.is_empty() && T::LANES * program.parts != LANES {
+        return Err(Refused::Registers);
+    }
     let mut last = vec![0; program.steps.len()];
     for (i, step) in program.steps.iter().enumerate() {
         step.reads().for_each(|value| last[usize::from(value)] = i);
@@ -65,6 +69,8 @@ fn registers<T: Target>(program: &Program) -> Result<Vec<Register>, Refused> {
     last[..program.fixed].fill(program.steps.len());
     let (first, count) = T::VECTORS;
     let mut vectors: Vec<Register> = (0..count).rev().map(|i| first + i).collect();
+    let sums = (0..program.sums.len() * program.parts).map(|_| vectors.pop().ok_or(Refused::Registers));
+    let sums = sums.collect::<Result<_, _>>()?;
     // The first mask stands for no mask.
     let mut masks: Vec<Register> = (1..7).rev().map(|i| Register::K0 + i).collect();
     let mut registers = vec![Register::None; program.steps.len()];
@@ -96,23 +102,25 @@ fn registers<T: Target>(program: &Program) -> Result<Vec<Register>, Refused> {
             _ if over.is_some() => registers[i],
             Place::Mask if T::HAS_MASKS => masks.pop().ok_or(Refused::Registers)?,
             Place::Vector | Place::Mask => vectors.pop().ok_or(Refused::Registers)?,
-            Place::Memory(_) => Register::None,
+            Place::Memory(_) | Place::Sum(_) | Place::Nowhere => Register::None,
         };
         if last[i] == 0 {
             // Nobody reads it.
             match step.to {
                 Place::Mask if T::HAS_MASKS => masks.push(registers[i]),
                 Place::Vector | Place::Mask => vectors.push(registers[i]),
-                Place::Memory(_) => {}
+                Place::Memory(_) | Place::Sum(_) | Place::Nowhere => {}
             }
         }
     }
-    Ok(registers)
+    Ok((registers, sums))
 }
 
 struct Assembly<'a, T> {
     program: &'a Program,
     registers: Vec<Register>,
+    /// Of each sum one for every vector.
+    sums: Vec<Register>,
     constants: Vec<u32>,
     instructions: Vec<Instruction>,
     labels: u64,
@@ -140,6 +148,9 @@ impl<T: Target> Assembly<'_, T> {
         self.fixed(|source| matches!(source, Source::Constant(_)));
         self.place(row);
         self.fixed(|source| matches!(source, Source::One { .. }));
+        for sum in self.sums.clone() {
+            self.add(Instruction::with3(T::CODES.xor, sum, sum, sum));
+        }
         self.add(Instruction::with2(Code::Xor_r32_rm32, Register::ECX, Register::ECX));
         self.add(Instruction::with2(Code::Test_rm64_r64, WHOLE, WHOLE));
         self.add(Instruction::with_branch(Code::Je_rel32_64, rest.0));
@@ -156,6 +167,7 @@ impl<T: Target> Assembly<'_, T> {
             self.body(true);
             self.place(end);
         }
+        self.store_sums();
         let count = self.entry(0);
         self.add(Instruction::with2(Code::Sub_rm64_imm8, count, 1));
         self.add(Instruction::with_branch(Code::Je_rel32_64, last.0));
@@ -222,11 +234,31 @@ impl<T: Target> Assembly<'_, T> {
         }
     }
 
+    /// Stores the lanes of a row.
+    fn store_sums(&mut self) {
+        let parts = self.program.parts;
+        for (i, sum) in self.sums.clone().into_iter().enumerate() {
+            let base = self.base(self.program.sums[i / parts]);
+            let place = MemoryOperand::with_base_displ(base, (i % parts * T::LANES * size_of::<f32>()) as i64);
+            self.add(Instruction::with2(T::CODES.store, place, sum));
+        }
+    }
+
     fn step(&mut self, i: usize, step: &Step, is_tail: bool) {
+        if is_tail && step.to == Place::Nowhere {
+            return;
+        }
         let mut instruction = Instruction::default();
         instruction.set_code(step.code);
         let mut operand = 0;
         match step.to {
+            Place::Nowhere => {}
+            Place::Sum(sum) => {
+                self.register(&mut instruction, operand, self.sums[usize::from(sum)]);
+                if is_tail {
+                    instruction.set_op_mask(TAIL);
+                }
+            }
             Place::Memory(elements) => {
                 self.elements(&mut instruction, operand, elements);
                 if is_tail {
@@ -248,9 +280,10 @@ impl<T: Target> Assembly<'_, T> {
             }
             sources = &sources[1..];
         }
+        operand += u32::from(step.to != Place::Nowhere);
         for &source in sources {
-            operand += 1;
             match source {
+                Source::Sum(sum) => self.register(&mut instruction, operand, self.sums[usize::from(sum)]),
                 Source::Value(value) => self.register(&mut instruction, operand, self.registers[usize::from(value)]),
                 Source::Constant(bits) => {
                     let place = self.constants.iter().position(|&known| known == bits).unwrap_or_else(|| {
@@ -278,9 +311,10 @@ impl<T: Target> Assembly<'_, T> {
                     }
                 }
             }
+            operand += 1;
         }
         if let Some(immediate) = step.immediate {
-            instruction.set_op_kind(operand + 1, OpKind::Immediate8);
+            instruction.set_op_kind(operand, OpKind::Immediate8);
             instruction.set_immediate8(immediate);
         }
         if let Some(lanes) = step.lanes {

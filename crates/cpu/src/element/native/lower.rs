@@ -27,15 +27,24 @@ mod compare {
 /// inputs do.
 pub fn lower<T: Target>(run: &Run) -> Program {
     let mut lowering = Lowering { run, code: Builder::<T>::new(), registers: vec![None; run.inputs.len()] };
+    let [outputs, sums, asks, end] = run.addresses();
+    for (address, &bytes) in (asks..end).zip(&run.asks) {
+        lowering.code.ask((address, bytes));
+    }
     for instr in &run.code {
         let value = lowering.instr(instr);
         lowering.registers.push(Some(value));
     }
-    for (k, &(register, stored)) in run.outputs.iter().enumerate() {
-        lowering.store((run.inputs.len() + k) as u16, register, stored);
+    for (address, &register) in (sums..asks).zip(&run.sums) {
+        let value = lowering.register(register);
+        let value = lowering.code.computed(value);
+        lowering.code.sum(address, value);
+    }
+    for (address, &(register, stored)) in (outputs..sums).zip(&run.outputs) {
+        lowering.store(address, register, stored);
     }
     let mut program = lowering.code.program;
-    program.addresses = run.inputs.len() + run.outputs.len();
+    program.addresses = end.into();
     program
 }
 

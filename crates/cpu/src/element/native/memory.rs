@@ -21,13 +21,13 @@ pub enum Rest {
     /// By the code, which is told which elements there are.
     Masked,
     /// As a vector whose other elements have no meaning, in memory of its own.
-    Apart { inputs: SmallVec<[Stored; 8]>, outputs: SmallVec<[Stored; 4]> },
+    Apart { inputs: SmallVec<[Stored; 8]>, outputs: SmallVec<[Stored; 4]>, sums: usize },
 }
 
 impl Rest {
     pub fn apart(run: &Run) -> Rest {
         let outputs = run.outputs.iter().map(|&(_, stored)| stored).collect();
-        Rest::Apart { inputs: run.inputs.iter().copied().collect(), outputs }
+        Rest::Apart { inputs: run.inputs.iter().copied().collect(), outputs, sums: run.sums.len() }
     }
 }
 
@@ -49,12 +49,12 @@ impl Native {
         Some(Native { code: room.make_exec().ok()?, constants, lanes, rest })
     }
 
-    /// Runs the code on `count` elements of each row at the addresses, inputs first and outputs behind them, which are so many
-    /// bytes further in the next row.
+    /// Runs the code on `count` elements of each row at the addresses, inputs first and outputs, sums and what is asked for behind
+    /// them, which are so many bytes further in the next row.
     ///
     /// # Safety
     /// The processor must be able to run the code; the inputs must hold `count` elements in every row as the run says and the
-    /// outputs have room for them. An output may be where an input is if their elements have the same size.
+    /// outputs have room for them, and those of sums for a line. An output may be where an input is if their elements have the same size.
     pub unsafe fn run(&self, addresses: &[*mut u8], rows: Rows, count: usize) {
         let rest = count % self.lanes;
         let whole = count - rest;
@@ -62,14 +62,18 @@ impl Native {
         unsafe {
             match &self.rest {
                 Rest::Masked => self.call(addresses, rows, whole, (1 << rest) - 1),
-                Rest::Apart { inputs, outputs } => {
+                Rest::Apart { inputs, outputs, sums } => {
                     if whole > 0 {
                         self.call(addresses, rows, whole, 0);
                     }
                     let mut addresses: SmallVec<[*mut u8; 8]> = addresses.into();
+                    let first = inputs.len() + outputs.len();
                     let rows_of_rests = if rest > 0 { rows.count } else { 0 };
                     for _ in 0..rows_of_rests {
-                        self.apart(&addresses, (inputs, outputs), whole, rest);
+                        for lanes in addresses[first..first + sums].iter().filter(|_| whole == 0) {
+                            lanes.cast::<Line>().write_unaligned(Line([0; 16]));
+                        }
+                        self.apart(&addresses, (inputs, outputs, *sums), whole, rest);
                         for (address, &step) in addresses.iter_mut().zip(rows.steps) {
                             *address = address.wrapping_offset(step);
                         }
@@ -96,7 +100,7 @@ impl Native {
     unsafe fn apart(
         &self,
         addresses: &[*mut u8],
-        (inputs, outputs): (&[Stored], &[Stored]),
+        (inputs, outputs, sums): (&[Stored], &[Stored], usize),
         start: usize,
         count: usize,
     ) {
@@ -115,6 +119,13 @@ impl Native {
             for ((own, &address), &stored) in own.iter().zip(addresses).skip(inputs.len()).zip(outputs) {
                 let bytes = stored.bytes() as usize;
                 own.copy_to_nonoverlapping(address.add(start * bytes), count * bytes);
+            }
+            let first = inputs.len() + outputs.len();
+            for (own, &lanes) in own[first..first + sums].iter().zip(&addresses[first..]) {
+                for i in 0..count {
+                    let (term, lane) = (own.cast::<f32>().add(i), lanes.cast::<f32>().add(i));
+                    lane.write_unaligned(lane.read_unaligned() + term.read());
+                }
             }
         }
     }

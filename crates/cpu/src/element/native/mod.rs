@@ -72,17 +72,32 @@ impl Stored {
 
 /// Instructions that run one after the other on the same elements. Registers are numbered as in [`Fused`]: first the
 /// inputs, then the results of the instructions.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub struct Run {
     pub inputs: Vec<Stored>,
     pub code: Vec<Instr>,
     /// The registers that are stored.
     pub outputs: Vec<(u16, Stored)>,
+    /// Registers of f32 whose elements are summed, every sixteenth one into the same lane; the lanes of each row are stored.
+    pub sums: Vec<u16>,
+    /// Elements of so many bytes each whose lines are asked for meanwhile.
+    pub asks: Vec<u32>,
 }
 
 impl Run {
-    /// Both, on other operands: first the inputs of this one and then those of the other, then the outputs alike.
+    /// Where the addresses of outputs, of sums' lanes and of what is asked for begin, behind those of the inputs, and where they
+    /// end.
+    pub fn addresses(&self) -> [u16; 4] {
+        let mut end = self.inputs.len();
+        [0, self.outputs.len(), self.sums.len(), self.asks.len()].map(|count| {
+            end += count;
+            end as u16
+        })
+    }
+
+    /// Both, on other operands: first the inputs of this one and then those of the other, then the outputs alike, and the sums. It
+    /// asks for nothing.
     pub fn beside(&self, other: &Run) -> Run {
         let (own, inputs) = (self.inputs.len(), self.inputs.len() + other.inputs.len());
         let number = |register: u16, is_own: bool| {
@@ -106,10 +121,13 @@ impl Run {
         let outputs = |run: &Run, is_own: bool| {
             run.outputs.iter().map(|&(register, stored)| (number(register, is_own), stored)).collect::<Vec<_>>()
         };
+        let sums = |run: &Run, is_own: bool| run.sums.iter().map(|&r| number(r, is_own)).collect::<Vec<_>>();
         Run {
             inputs: [&self.inputs[..], &other.inputs].concat(),
             code: [code(self, true), code(other, false)].concat(),
             outputs: [outputs(self, true), outputs(other, false)].concat(),
+            sums: [sums(self, true), sums(other, false)].concat(),
+            asks: vec![],
         }
     }
 }
@@ -179,7 +197,7 @@ impl Native {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub enum Refused {
-    /// More values than registers.
+    /// More values than registers, or fewer elements at once than lanes of a sum.
     Registers,
     /// The system gave no memory for code.
     Memory,

@@ -30,6 +30,8 @@ pub enum Source {
     One {
         address: u16,
     },
+    /// Lanes of a sum.
+    Sum(u16),
 }
 
 /// Where the result of a machine instruction goes.
@@ -39,6 +41,10 @@ pub enum Place {
     Mask,
     /// The elements at an address.
     Memory(Elements),
+    /// Lanes of a sum, which stay in their register from vector to vector.
+    Sum(u16),
+    /// Lines are asked for.
+    Nowhere,
 }
 
 /// A machine instruction.
@@ -74,15 +80,20 @@ impl Step {
         Step { sources: self.sources.iter().map(source).collect(), lanes: self.lanes.map(value), ..self.clone() }
     }
 
-    /// The same for a vector further on.
+    /// The same for one of two vectors.
     fn of_part(mut self, part: u32) -> Step {
+        let of_sum = |sum: u16| 2 * sum + part as u16;
         for source in &mut self.sources {
-            if let Source::Memory(elements) = source {
-                elements.part = part;
+            match source {
+                Source::Memory(elements) => elements.part = part,
+                Source::Sum(sum) => *sum = of_sum(*sum),
+                _ => {}
             }
         }
-        if let Place::Memory(elements) = &mut self.to {
-            elements.part = part;
+        match &mut self.to {
+            Place::Memory(elements) => elements.part = part,
+            Place::Sum(sum) => *sum = of_sum(*sum),
+            _ => {}
         }
         self
     }
@@ -98,6 +109,8 @@ pub struct Program {
     pub addresses: usize,
     /// Vectors that are computed at once.
     pub parts: usize,
+    /// The addresses where the lanes of sums go at the end of a row, of each as many registers as there are vectors at once.
+    pub sums: Vec<u16>,
 }
 
 impl Program {
@@ -108,6 +121,8 @@ impl Program {
         let mut values: [Vec<Value>; 2] = Default::default();
         for step in &self.steps {
             let is_shared = !step.sources.is_empty() && step.sources.iter().all(|s| matches!(s, Source::Constant(_)));
+            // Lines for both.
+            let is_shared = is_shared || step.to == Place::Nowhere;
             for (part, values) in values.iter_mut().enumerate() {
                 if !(is_shared && part == 1) {
                     steps.push(step.renumbered(values).of_part(part as u32));
@@ -115,7 +130,7 @@ impl Program {
                 values.push((steps.len() - 1) as Value);
             }
         }
-        Program { steps, fixed: 0, addresses: self.addresses, parts: 2 }
+        Program { steps, fixed: 0, addresses: self.addresses, parts: 2, sums: self.sums.clone() }
     }
 
     /// Constants and numbers that are one for all elements of a row, those that are read most often first.
@@ -161,7 +176,8 @@ impl Program {
             steps.push(step);
             values.push((steps.len() - 1) as Value);
         }
-        Program { steps, fixed: fixed.len(), addresses: self.addresses, parts: self.parts }
+        let (addresses, parts, sums) = (self.addresses, self.parts, self.sums.clone());
+        Program { steps, fixed: fixed.len(), addresses, parts, sums }
     }
 }
 
@@ -174,7 +190,8 @@ pub struct Builder<T> {
 
 impl<T: Target> Builder<T> {
     pub fn new() -> Self {
-        Builder { program: Program { steps: vec![], fixed: 0, addresses: 0, parts: 1 }, target: PhantomData }
+        let program = Program { steps: vec![], fixed: 0, addresses: 0, parts: 1, sums: vec![] };
+        Builder { program, target: PhantomData }
     }
 
     pub fn step(&mut self, step: Step) -> Source {
@@ -216,6 +233,21 @@ impl<T: Target> Builder<T> {
     pub fn store(&mut self, code: X86, (address, bytes): (u16, u32), value: Source, immediate: Option<u8>) {
         let to = Place::Memory(Elements { address, bytes, part: 0 });
         self.step(Step { code, to, sources: smallvec![value], immediate, over: false, lanes: None });
+    }
+
+    /// Adds a value to the lanes of the next sum, which go to an address.
+    pub fn sum(&mut self, address: u16, value: Source) {
+        let sum = self.program.sums.len() as u16;
+        self.program.sums.push(address);
+        let sources = smallvec![Source::Sum(sum), value];
+        self.step(Step { code: T::CODES.add, to: Place::Sum(sum), sources, immediate: None, over: false, lanes: None });
+    }
+
+    /// Asks for the lines of elements.
+    pub fn ask(&mut self, (address, bytes): (u16, u32)) {
+        let sources = smallvec![Source::Memory(Elements { address, bytes, part: 0 })];
+        let code = X86::Prefetcht1_m8;
+        self.step(Step { code, to: Place::Nowhere, sources, immediate: None, over: false, lanes: None });
     }
 
     /// The value in a register of the processor.

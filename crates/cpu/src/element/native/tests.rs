@@ -42,7 +42,8 @@ fn agrees(element: Element, dtype: DType, result: DType) {
     }
     let args: Vec<u16> = (0..arity as u16).collect();
     let out = Stored::held(result).unwrap();
-    let run = Run { inputs, code: vec![instr(element, &args, result)], outputs: vec![(arity as u16, out)] };
+    let code = vec![instr(element, &args, result)];
+    let run = Run { inputs, code, outputs: vec![(arity as u16, out)], ..Run::default() };
     for (level, count) in levels().flat_map(|level| (1..70).chain([1024]).map(move |count| (level, count))) {
         let native = compile(&run, level).unwrap();
         let round = |x: f32| match dtype {
@@ -135,6 +136,7 @@ fn functions_give_the_bits_of_their_definition() {
             inputs: vec![Stored::F32],
             code: vec![instr(Element::Unary(op), &[0], DType::F32)],
             outputs: vec![(1, Stored::F32)],
+            ..Run::default()
         };
         let mut found = vec![0f32; all.len()];
         // SAFETY: operands of as many elements.
@@ -160,7 +162,7 @@ fn constants_stand_on_either_side() {
         for (args, swapped) in [([0u16, 1], false), ([1, 0], true)] {
             let three = instr(Code::Const(Scalar::Float(3.3)), &[], DType::F32);
             let code = vec![three, instr(Element::Binary(op), &args, DType::F32)];
-            let run = Run { inputs: vec![Stored::F32], code, outputs: vec![(2, Stored::F32)] };
+            let run = Run { inputs: vec![Stored::F32], code, outputs: vec![(2, Stored::F32)], ..Run::default() };
             let (mut found, mut expected) = (vec![0f32; 37], vec![0f32; 37]);
             let constants = [3.3f32; 37];
             let (x8, c8) = (x.as_ptr().cast::<u8>(), constants.as_ptr().cast::<u8>());
@@ -180,7 +182,7 @@ fn constants_stand_on_either_side() {
 fn narrow_floats_are_widened_and_stored() {
     let run = |stored: Stored, dtype: DType, level: Level| {
         let code = vec![instr(Element::Unary(UnaryOp::Neg), &[0], dtype)];
-        compile(&Run { inputs: vec![stored], code, outputs: vec![(1, stored)] }, level).unwrap()
+        compile(&Run { inputs: vec![stored], code, outputs: vec![(1, stored)], ..Run::default() }, level).unwrap()
     };
     let all: Vec<u16> = (0..=u16::MAX).collect();
     let mut found = vec![0u16; all.len()];
@@ -207,7 +209,7 @@ fn many_operands_and_values_find_their_places() {
     };
     let code: Vec<Instr> = (0..inputs - 1).map(add).collect();
     let outputs = (inputs..2 * inputs - 1).map(|r| (r as u16, Stored::F32)).collect();
-    let run = Run { inputs: vec![Stored::F32; inputs], code, outputs };
+    let run = Run { inputs: vec![Stored::F32; inputs], code, outputs, ..Run::default() };
     for level in levels() {
         let mut results = vec![vec![0f32; count]; inputs - 1];
         let mut addresses: Vec<*mut u8> = data.iter().map(|x| x.as_ptr().cast_mut().cast()).collect();
@@ -227,7 +229,7 @@ fn too_many_values_at_once_are_refused() {
     let count = 40;
     let loads: Vec<Instr> = (0..count).map(|i| instr(Element::Unary(UnaryOp::Neg), &[i], DType::F32)).collect();
     let outputs = (0..count).map(|i| (count + i, Stored::F32)).collect();
-    let run = Run { inputs: vec![Stored::F32; count.into()], code: loads, outputs };
+    let run = Run { inputs: vec![Stored::F32; count.into()], code: loads, outputs, ..Run::default() };
     for level in levels() {
         assert_eq!(compile(&run, level).unwrap_err(), Refused::Registers);
     }
@@ -254,6 +256,7 @@ fn code_goes_from_row_to_row() {
             inputs: (0..inputs).map(stored).collect(),
             code: (0..inputs - 1).map(sum).collect(),
             outputs: vec![((2 * inputs - 2) as u16, Stored::F32)],
+            ..Run::default()
         };
         let data: Vec<Vec<f32>> = (0..inputs).map(|i| numbers(i as u64, ROWS * step(i))).collect();
         let mut found = vec![7.0f32; ROWS * (count + 2)];
@@ -269,5 +272,48 @@ fn code_goes_from_row_to_row() {
             expected[row * (count + 2) + column] = (1..inputs).map(element).fold(element(0), |sum, x| sum + x);
         }
         assert_eq!(bits(&found), bits(&expected), "{inputs} operands, {count} elements, {level:?}");
+    }
+}
+
+/// Sums of what is read and of what is computed, of rows of any number of elements, some of which are stored, beside lines that
+/// are asked for.
+#[test]
+fn sums_come_along_by_lanes() {
+    use meshwork_graph::canonical::LANES;
+    const ROWS: usize = 3;
+    let square = instr(Element::Binary(BinaryOp::Mul), &[0, 0], DType::F32);
+    let counts = (1..70).chain([1024]).flat_map(|count| [(count, false), (count, true)]);
+    for (level, (count, stores)) in levels().flat_map(|level| counts.clone().map(move |case| (level, case))) {
+        let run = Run {
+            inputs: vec![Stored::F32],
+            code: vec![square.clone()],
+            outputs: if stores { vec![(1, Stored::F32)] } else { vec![] },
+            sums: vec![1, 0],
+            asks: vec![4, 2],
+        };
+        let x = numbers(count as u64, ROWS * count);
+        let mut squares = vec![7.0f32; ROWS * count];
+        let mut lanes = vec![7.0f32; ROWS * 2 * LANES];
+        let (from, to, first): (*mut u8, *mut u8, *mut f32) =
+            (x.as_ptr().cast_mut().cast(), squares.as_mut_ptr().cast(), lanes.as_mut_ptr());
+        let second = first.wrapping_add(ROWS * LANES);
+        let mut operands =
+            vec![(from, 4 * count), (to, 4 * count), (first.cast(), 64), (second.cast(), 64), (from, 0), (to, 8)];
+        if !stores {
+            operands.remove(1);
+        }
+        let (addresses, steps): (Vec<*mut u8>, Vec<isize>) =
+            operands.into_iter().map(|(address, step)| (address, step as isize)).unzip();
+        // SAFETY: operands of so many rows of `count` elements, and lanes for as many.
+        unsafe { compile(&run, level).unwrap().run(&addresses, Rows { count: ROWS, steps: &steps }, count) };
+        let terms = [x.iter().map(|x| x * x).collect::<Vec<_>>(), x.clone()];
+        let rows = terms.iter().flat_map(|terms| terms.chunks(count));
+        let expected: Vec<f32> = rows
+            .flat_map(|row| (0..LANES).map(|lane| row.iter().skip(lane).step_by(LANES).fold(0.0, |sum, x| sum + x)))
+            .collect();
+        assert_eq!(bits(&lanes), bits(&expected), "{count} elements, {level:?}");
+        if stores {
+            assert_eq!(bits(&squares), bits(&terms[0]), "{count} elements, {level:?}");
+        }
     }
 }

@@ -1,0 +1,120 @@
+//! Sums of wide rows that machine code adds up along with their terms, which need not lie in memory then. The blocks of a sum
+//! are rows to it.
+
+use super::ops::held;
+use super::place::Placing;
+use super::rows::{Lanes, Roots, push_sums};
+use super::units::Unit;
+use super::wide::{Along, Pass};
+use super::{GROUP, Plan, Step, TILE, native};
+use crate::element::ops::Held;
+use meshwork_graph::ops::{Code, ReduceOp};
+use smallvec::SmallVec;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// Sums that come along, at most.
+const MOST: usize = 4;
+
+/// The sums that machine code adds up.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sums {
+    /// The instructions, whose terms it reads or computes.
+    pub instructions: SmallVec<[usize; 2]>,
+    /// Terms of a block of each.
+    pub block: usize,
+    /// Bytes of an element of each of the code's operands; none for values of the row.
+    pub sizes: SmallVec<[usize; 8]>,
+}
+
+impl Placing<'_> {
+    /// The sums that the machine code of each unit can add up.
+    pub(super) fn sums_of(&self, units: &[Unit]) -> Vec<Sums> {
+        let op = self.region.op;
+        let mut sums = vec![Sums::default(); units.len()];
+        for index in units.iter().filter_map(|unit| if let &Unit::One(index) = unit { Some(index) } else { None }) {
+            let Code::Reduce(ReduceOp::Sum, block) = op.code[index].op else { continue };
+            // A tile is whole blocks anyway.
+            let fits = block * GROUP >= TILE;
+            let computes = |unit: &Unit| {
+                let term = usize::from(op.code[index].args[0]).checked_sub(op.inputs.len());
+                matches!(unit, Unit::Run(run) if term.is_some_and(|term| run.contains(&term)))
+            };
+            if let Some(number) = units.iter().position(computes)
+                && (sums[number].is_empty() || sums[number].block == block)
+                && sums[number].instructions.len() < MOST
+                && fits
+                && held(op.code[index].dtype) == Held::F32
+            {
+                sums[number].instructions.push(index);
+                sums[number].block = block;
+            }
+        }
+        sums
+    }
+}
+
+impl Sums {
+    pub fn is_empty(&self) -> bool {
+        self.instructions.is_empty()
+    }
+
+    /// Columns that are computed at once, at most.
+    pub fn tile(&self) -> usize {
+        GROUP * self.block
+    }
+}
+
+impl Step {
+    /// The sums that come along with it, if there are any.
+    pub fn sums(&self) -> Option<&Sums> {
+        match self {
+            Step::Run { sums, .. } => Some(sums).filter(|sums| !sums.is_empty()),
+            _ => None,
+        }
+    }
+}
+
+impl Plan<'_> {
+    /// Runs machine code on some columns of a row, at most [`Sums::tile`], and adds what becomes of the blocks to the roots. Its
+    /// operands are those of a range, with elements of these sizes; those of another range are asked for.
+    pub(super) fn native_with_sums(
+        &self,
+        (native, sums, pass): (usize, &Sums, &Pass),
+        along: &Along,
+        (operands, sizes, asks): (Range<usize>, &[usize], Range<usize>),
+        columns: usize,
+        roots: &mut [Roots],
+    ) {
+        let block = sums.block;
+        let mut lanes = [[MaybeUninit::<Lanes>::uninit(); GROUP]; MOST];
+        let lanes = &mut lanes[..sums.instructions.len()];
+        let mut addresses: SmallVec<[*mut u8; 16]> = along.places[operands].into();
+        addresses.extend(lanes.iter_mut().map(|lanes| lanes.as_mut_ptr().cast()));
+        addresses.extend_from_slice(&along.places[asks.clone()]);
+        let of_block =
+            |sizes: &[usize]| sizes.iter().map(|bytes| (bytes * block) as isize).collect::<SmallVec<[_; 16]>>();
+        let mut steps = of_block(sizes);
+        steps.extend(lanes.iter().map(|_| size_of::<Lanes>() as isize));
+        steps.extend(of_block(&along.columns[asks]));
+        let (whole, rest) = (columns / block, columns % block);
+        let native = &self.placement.natives[native];
+        // SAFETY: the operands hold the tile's elements as `place.rs` has said, and there are lanes for as many blocks.
+        unsafe {
+            if whole > 0 {
+                native.run(&addresses, native::Rows { count: whole, steps: &steps }, block);
+            }
+            if rest > 0 {
+                for (address, step) in addresses.iter_mut().zip(&steps) {
+                    *address = address.wrapping_offset(step * whole as isize);
+                }
+                native.run(&addresses, native::Rows::ONE, rest);
+            }
+        }
+        for (&index, lanes) in sums.instructions.iter().zip(lanes) {
+            // SAFETY: the code has stored those of all blocks.
+            let lanes = unsafe { std::slice::from_raw_parts(lanes.as_ptr().cast(), columns.div_ceil(block)) };
+            push_sums(lanes, &mut roots[pass.number(index)]);
+        }
+    }
+}
