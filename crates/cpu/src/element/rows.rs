@@ -8,10 +8,13 @@ use crate::reduce::{Accumulate, Max, Min, Monoid, Prod, Sum, trees};
 use meshwork_graph::DType;
 use meshwork_graph::canonical::{LANES, TreeSum, in_tree_order, lane_tree};
 use meshwork_graph::ops::{PartOf, ReduceOp, TILE_COLUMNS};
+use std::ops::Range;
 use std::sync::OnceLock;
 
 /// Rows of up to so many columns are combined side by side, a group of rows at a time, unless they fill lanes.
 const SHORT: usize = 32;
+/// Blocks from which the trees over their lanes come all at once.
+const FEW: usize = 4;
 /// Rows of a group.
 pub const GROUP: usize = 16;
 
@@ -140,7 +143,7 @@ pub struct Lanes([f32; LANES]);
 /// Adds the sums of blocks whose lanes these are, up to a group of them.
 pub fn push_sums(blocks: &[Lanes], roots: &mut Roots) {
     let mut push = |sum: f32| roots.push(sum.word(), joined::<f32, Sum>);
-    if blocks.len() < GROUP / 4 {
+    if blocks.len() < FEW {
         return blocks.iter().for_each(|block| push(lane_tree(block.0, f32::add)));
     }
     let mut all = [[f32::ZERO; LANES]; GROUP];
@@ -153,8 +156,9 @@ fn push_blocks<A: Accumulate, M: Monoid<A>>(level: Level, op: M, x: &[A], block:
     let block = if M::ANY_ORDER { x.len() } else { block };
     for x in x.chunks(TOGETHER * block) {
         let mut results = [M::identity(); TOGETHER];
-        combine_blocks(level, op, x, block, &mut results);
-        results[..x.len().div_ceil(block)].iter().for_each(|result| roots.push(result.word(), joined::<A, M>));
+        let results = &mut results[..x.len().div_ceil(block)];
+        combine_blocks(level, op, x, block, results);
+        results.iter().for_each(|result| roots.push(result.word(), joined::<A, M>));
     }
 }
 
@@ -257,30 +261,26 @@ fn combine_rows_body<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], columns: usize
     let block = if M::ANY_ORDER { columns } else { block };
     let blocks = columns.div_ceil(block);
     let (x, out) = (&x[done * columns..], &mut out[done..]);
-    // Rows of whole blocks are one sequence of these.
     match blocks {
-        1 => combine_blocks_body(op, x, columns, out),
-        2..=GROUP => {
-            let together = if columns.is_multiple_of(block) { GROUP / blocks } else { 1 };
-            merge_blocks::<A, M, GROUP>(op, x, [columns, block], together, out);
-        }
-        _ => merge_blocks::<A, M, TILE_COLUMNS>(op, x, [columns, block], 1, out),
+        1 => results_of(op, x, Cut { columns, block: columns, blocks }, out),
+        2..=GROUP => merge_blocks::<A, M, GROUP>(op, x, [columns, block], out),
+        _ => merge_blocks::<A, M, TILE_COLUMNS>(op, x, [columns, block], out),
     }
 }
 
-/// Combines the elements of each row, of which so many have up to `MOST` blocks together.
+/// Combines the elements of each row, which has up to `MOST` blocks.
 #[inline(always)]
 fn merge_blocks<A: Accumulate, M: Monoid<A>, const MOST: usize>(
     op: M,
     x: &[A],
     [columns, block]: [usize; 2],
-    together: usize,
     out: &mut [A],
 ) {
     let blocks = columns.div_ceil(block);
+    let together = MOST.min(GROUP) / blocks;
     let mut roots = [M::identity(); MOST];
-    for (rows, results) in x.chunks(together * columns).zip(out.chunks_mut(together)) {
-        combine_blocks_body(op, rows, block, &mut roots);
+    for (rows, results) in x.chunks(together.max(1) * columns).zip(out.chunks_mut(together.max(1))) {
+        results_of(op, rows, Cut { columns, block, blocks }, &mut roots[..results.len() * blocks]);
         for (roots, y) in roots.chunks_exact_mut(blocks).zip(results) {
             in_tree_order(blocks, |left, right| roots[left] = M::combine(roots[left], roots[right]));
             *y = roots[0];
@@ -293,18 +293,26 @@ fn merge_blocks<A: Accumulate, M: Monoid<A>, const MOST: usize>(
 #[repr(align(64))]
 struct Line<T>([T; LANES]);
 
-/// The lanes of one block.
+/// The lanes of a block. What follows it is read with its last terms but replaced by what changes nothing.
 #[inline(always)]
-fn lanes_of<A: Accumulate, M: Monoid<A>>(_: M, terms: &[A]) -> [A; LANES] {
+fn lanes_of<A: Accumulate, M: Monoid<A>>(_: M, x: &[A], block: Range<usize>) -> [A; LANES] {
     let mut lanes = [M::identity(); LANES];
-    let (chunks, tail) = terms.as_chunks::<LANES>();
+    let (chunks, tail) = x[block.clone()].as_chunks::<LANES>();
     for chunk in chunks {
         for i in 0..LANES {
             lanes[i] = M::combine(lanes[i], chunk[i]);
         }
     }
-    for (lane, x) in lanes.iter_mut().zip(tail) {
-        *lane = M::combine(*lane, *x);
+    if tail.is_empty() {
+        return lanes;
+    }
+    match x[block.end - tail.len()..].first_chunk::<LANES>() {
+        Some(chunk) => {
+            for i in 0..LANES {
+                lanes[i] = M::combine(lanes[i], if i < tail.len() { chunk[i] } else { M::identity() });
+            }
+        }
+        None => lanes.iter_mut().zip(tail).for_each(|(lane, x)| *lane = M::combine(*lane, *x)),
     }
     lanes
 }
@@ -348,8 +356,45 @@ fn combine_group<A: Accumulate, M: Monoid<A>>(_: M, x: &[A], columns: usize) -> 
 
 #[inline(always)]
 fn combine_blocks_body<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], block: usize, results: &mut [A]) {
-    for (result, terms) in results.iter_mut().zip(x.chunks(block)) {
-        *result = if M::ANY_ORDER { M::all(terms) } else { tree::<A, M>(lanes_of(op, terms)) };
+    results_of(op, x, Cut { columns: x.len(), block, blocks: results.len() }, results);
+}
+
+/// How rows are cut.
+#[derive(Clone, Copy)]
+struct Cut {
+    columns: usize,
+    /// Terms of a block.
+    block: usize,
+    /// Blocks of a row.
+    blocks: usize,
+}
+
+impl Cut {
+    /// The elements of a block, of which rows have the first ones.
+    #[inline(always)]
+    fn range(self, i: usize) -> Range<usize> {
+        let (row, first) = if self.blocks == 1 { (i, 0) } else { (i / self.blocks, i % self.blocks * self.block) };
+        let start = row * self.columns;
+        start + first..start + self.columns.min(first + self.block)
+    }
+}
+
+/// The results of the first blocks.
+#[inline(always)]
+fn results_of<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], cut: Cut, results: &mut [A]) {
+    let mut all = [[M::identity(); LANES]; LANES];
+    let few = if M::ANY_ORDER { results.len() } else { results.len() % LANES };
+    let (many, few) = results.split_at_mut(results.len() - few);
+    let first = many.len();
+    for (group, results) in many.chunks_exact_mut(LANES).enumerate() {
+        for (i, lanes) in all.iter_mut().enumerate() {
+            *lanes = lanes_of(op, x, cut.range(group * LANES + i));
+        }
+        results.copy_from_slice(&trees::<_, M>(&all));
+    }
+    for (i, result) in few.iter_mut().enumerate() {
+        let block = cut.range(first + i);
+        *result = if M::ANY_ORDER { M::all(&x[block]) } else { tree::<A, M>(lanes_of(op, x, block)) };
     }
 }
 

@@ -84,8 +84,9 @@ impl Plan {
         let beside = apart == 1 && outputs >= 4 && !(along == 1 && count >= LANES);
         let short = terms.len() <= SHORT && outputs >= LANES;
         let is_extremum = matches!(op.op, ReduceOp::Max | ReduceOp::Min);
-        // Extrema cost more at the end of a row than in its lanes, and take the other ways.
-        let matrix = !is_extremum && terms.is_dense() && kept.sizes.len() == 1 && apart == terms.len() as isize;
+        let is_matrix = terms.is_dense() && kept.sizes.len() == 1 && apart == terms.len() as isize;
+        // Extrema of rows that fill no lanes cost more at their ends.
+        let matrix = is_matrix && !(is_extremum && terms.len() < LANES);
         let way = match () {
             () if beside => Way::Columns,
             () if matrix => Way::Matrix,
@@ -94,7 +95,7 @@ impl Plan {
         };
         if is_extremum {
             // Any cut gives the same.
-            let least = if way == Way::Rows { EXTREMA } else { lanes::ROUND };
+            let least = if way == Way::Columns { lanes::ROUND } else { EXTREMA };
             blocks.unit = blocks.unit.max(least.div_ceil(blocks.inner.max(1)));
         }
         let width = if apart == 1 { LANE_BYTES } else { GATHERED_LANE_BYTES } / sum_size(dtype);

@@ -200,35 +200,54 @@ pub trait Monoid<A>: Copy + Send + Sync {
 #[inline(always)]
 fn extremum<T: Term, const LARGEST: bool>(identity: T::Sum, terms: &[T]) -> T::Sum {
     const CHAINS: usize = 2 * LANES;
-    type Rank<T> = <<T as Term>::Sum as Accumulate>::Rank;
-    let better = |a: Rank<T>, b: Rank<T>| if LARGEST { a.max(b) } else { a.min(b) };
-    // The other end is where NaNs are that do not win.
-    let worse = |a: Rank<T>, b: Rank<T>| if LARGEST { a.min(b) } else { a.max(b) };
+    if let Some(last) = terms.last_chunk::<CHAINS>() {
+        return extremum_of_chains::<T, CHAINS, LARGEST>(identity, terms, last);
+    }
+    if let Some(last) = terms.last_chunk::<LANES>() {
+        return extremum_of_chains::<T, LANES, LARGEST>(identity, terms, last);
+    }
+    let combine = |a: T::Sum, x: &T| if LARGEST { a.larger(x.widen()) } else { a.smaller(x.widen()) };
+    terms.iter().fold(identity, combine)
+}
+
+/// The same of at least as many terms as chains. The last ones, which fill all chains, may have come before.
+#[inline(always)]
+fn extremum_of_chains<T: Term, const CHAINS: usize, const LARGEST: bool>(
+    identity: T::Sum,
+    terms: &[T],
+    last: &[T; CHAINS],
+) -> T::Sum {
     let (mut best, mut worst) = ([identity.rank(); CHAINS], [identity.rank(); CHAINS]);
-    let mut take = |i: usize, x: T| {
-        let rank = x.widen().rank();
-        best[i] = better(best[i], rank);
-        if T::Sum::NUMBERS.is_some() {
-            worst[i] = worse(worst[i], rank);
-        }
-    };
-    let (chunks, tail) = terms.as_chunks::<CHAINS>();
     let ahead = ahead();
-    for chunk in chunks {
+    for chunk in terms.as_chunks::<CHAINS>().0 {
         for line in (0..size_of_val(chunk)).step_by(LINE) {
             prefetch(chunk.as_ptr().cast::<u8>().wrapping_add(ahead + line));
         }
-        for (i, &x) in chunk.iter().enumerate() {
-            take(i, x);
+        take::<T, CHAINS, LARGEST>(&mut best, &mut worst, chunk);
+    }
+    take::<T, CHAINS, LARGEST>(&mut best, &mut worst, last);
+    let best = best.into_iter().reduce(|a, b| if LARGEST { a.max(b) } else { a.min(b) }).expect("chains");
+    let worst = worst.into_iter().reduce(|a, b| if LARGEST { a.min(b) } else { a.max(b) }).expect("chains");
+    let is_number = T::Sum::NUMBERS.is_none_or(|numbers| numbers.contains(&worst));
+    T::Sum::ranked(if is_number { best } else { worst })
+}
+
+type Rank<T> = <<T as Term>::Sum as Accumulate>::Rank;
+
+/// Takes a term into each chain. Terms that lose most clearly count, too: there are NaNs among them.
+#[inline(always)]
+fn take<T: Term, const CHAINS: usize, const LARGEST: bool>(
+    best: &mut [Rank<T>; CHAINS],
+    worst: &mut [Rank<T>; CHAINS],
+    terms: &[T; CHAINS],
+) {
+    for i in 0..CHAINS {
+        let rank = terms[i].widen().rank();
+        best[i] = if LARGEST { best[i].max(rank) } else { best[i].min(rank) };
+        if T::Sum::NUMBERS.is_some() {
+            worst[i] = if LARGEST { worst[i].min(rank) } else { worst[i].max(rank) };
         }
     }
-    for (i, &x) in tail.iter().enumerate() {
-        take(i, x);
-    }
-    let best = best.into_iter().reduce(better).expect("chains");
-    let worst = worst.into_iter().reduce(worse).expect("chains");
-    let is_number = |rank: Rank<T>| T::Sum::NUMBERS.is_none_or(|numbers| numbers.contains(&rank));
-    T::Sum::ranked(if is_number(worst) { best } else { worst })
 }
 
 macro_rules! monoid {

@@ -168,7 +168,7 @@ fn add_terms_body<T: Term, M: Monoid<T::Sum>>(_: M, lanes: &mut [T::Sum; LANES],
 fn reduce_rows_body<T: Term, M: Monoid<T::Sum>>(op: M, rows: &[T], terms: usize, block: usize, out: &mut [T]) {
     for (row, y) in out.iter_mut().enumerate() {
         let (start, end) = (row * terms, (row + 1) * terms);
-        if terms <= block {
+        if terms <= block || M::ANY_ORDER {
             *y = T::narrow(reduce_block(op, rows, start..end));
             continue;
         }
@@ -216,7 +216,7 @@ pub fn trees<A: Accumulate, M: Monoid<A>>(all: &[[A; LANES]; LANES]) -> [A; LANE
 /// The result of a block. What follows it is read with its last terms but replaced by what changes nothing.
 #[inline(always)]
 fn reduce_block<T: Term, M: Monoid<T::Sum>>(_: M, rows: &[T], block: Range<usize>) -> T::Sum {
-    if M::ANY_ORDER && block.len() >= MANY {
+    if M::ANY_ORDER && block.len() >= LANES {
         return M::all(&rows[block]);
     }
     let mut lanes = [M::identity(); LANES];

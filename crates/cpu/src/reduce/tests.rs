@@ -171,6 +171,31 @@ fn rows_of_many_blocks_give_the_canonical_bits() {
     }
 }
 
+/// Extrema of rows that fill no lanes, that fill some, and whose last terms count twice, of floats with NaNs of both signs.
+#[test]
+fn extrema_of_rows_of_any_length_are_those_of_their_terms_one_by_one() {
+    fn check<T: Sample + Term>(columns: usize, odd: impl Fn(usize) -> Option<T>) {
+        let mut case = Case::<T>::dense(19, &[37, columns]);
+        for (row, terms) in case.data.chunks_mut(columns).enumerate() {
+            if let Some(odd) = odd(row) {
+                terms[row * 7 % columns] = odd;
+            }
+        }
+        for op in [ReduceOp::Max, ReduceOp::Min].map(|op| Reduce::new(op, &[1])) {
+            let want = bits(&reference(&op, &case));
+            each_context(|context| assert_eq!(bits(&compute(&op, &case, context)), want, "{op:?} of {columns}"));
+        }
+    }
+    for columns in (1..=70).chain([127, 1000, 20_000]) {
+        let odd = |row| [None, Some(f32::NAN), Some(-f32::NAN), Some(f32::NEG_INFINITY), Some(f32::INFINITY)][row % 5];
+        check(columns, odd);
+        check::<bf16>(columns, |row| odd(row).map(bf16::from_f32));
+        check::<f64>(columns, |row| odd(row).map(f64::from));
+        check::<i64>(columns, |row| [None, Some(i64::MIN), Some(i64::MAX)][row % 3]);
+        check::<u8>(columns, |_| None);
+    }
+}
+
 #[test]
 fn bools_are_any_and_all() {
     let case = Case::<bool>::dense(1, &[6, 2]);
