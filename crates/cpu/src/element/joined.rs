@@ -121,7 +121,7 @@ impl Plan<'_> {
                 self.native_at(joined.native, &along.places[..asked], (false, &[]), span);
             } else {
                 let code = (joined.native, &joined.sums, before);
-                let operands = (0..operands, &along.columns[..operands], operands..asked);
+                let operands = (0..operands, operands..asked);
                 self.native_with_sums(code, &along, operands, span.columns, &mut roots);
             }
             for (step, &elements) in reductions.iter().zip(&along.places[asked..]) {

@@ -350,9 +350,8 @@ impl<'a> Placing<'a> {
         };
         let spreads = registers().any(|&register| is_spread(register));
         let steps = registers().filter(|_| spreads).map(step).collect();
-        let sizes = registers().map(|&register| if is_spread(register) { 0 } else { size(register) }).collect();
-        let (number, sums) = (self.placement.natives.len(), Sums { sizes, ..sums.clone() });
-        Ok((native, Step::Run { native: number, operands, of_rows, steps, sums }))
+        let (native_number, sums) = (self.placement.natives.len(), sums.clone());
+        Ok((native, Step::Run { native: native_number, operands, of_rows, steps, sums }))
     }
 
     /// What is compiled: registers are numbered anew.
@@ -392,6 +391,7 @@ impl<'a> Placing<'a> {
                 .map(|&register| (number(register), stored(register).expect("a simple result")))
                 .collect(),
             sums: sums.instructions.iter().map(|&index| number(op.code[index].args[0])).collect(),
+            block: sums.block,
             asks: vec![],
         }
     }

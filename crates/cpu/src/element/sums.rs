@@ -1,5 +1,4 @@
-//! Sums of wide rows that machine code adds up along with their terms, which need not lie in memory then. The blocks of a sum
-//! are rows to it.
+//! Sums that machine code adds up along with their terms, which need not lie in memory then.
 
 use super::ops::held;
 use super::place::Placing;
@@ -8,6 +7,7 @@ use super::units::Unit;
 use super::wide::{Along, Pass};
 use super::{GROUP, Plan, Step, TILE, native};
 use crate::element::ops::Held;
+use meshwork_graph::canonical::LANES;
 use meshwork_graph::ops::{Code, ReduceOp};
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
@@ -23,8 +23,6 @@ pub(super) struct Sums {
     pub instructions: SmallVec<[usize; 2]>,
     /// Terms of a block of each.
     pub block: usize,
-    /// Bytes of an element of each of the code's operands; none for values of the row.
-    pub sizes: SmallVec<[usize; 8]>,
 }
 
 impl Placing<'_> {
@@ -44,6 +42,7 @@ impl Placing<'_> {
                 && (sums[number].is_empty() || sums[number].block == block)
                 && sums[number].instructions.len() < MOST
                 && fits
+                && block.is_multiple_of(LANES)
                 && held(op.code[index].dtype) == Held::F32
             {
                 sums[number].instructions.push(index);
@@ -77,43 +76,25 @@ impl Step {
 
 impl Plan<'_> {
     /// Runs machine code on some columns of a row, at most [`Sums::tile`], and adds what becomes of the blocks to the roots. Its
-    /// operands are those of a range, with elements of these sizes; those of another range are asked for.
+    /// operands are those of a range; those of another range are asked for.
     pub(super) fn native_with_sums(
         &self,
         (native, sums, pass): (usize, &Sums, &Pass),
         along: &Along,
-        (operands, sizes, asks): (Range<usize>, &[usize], Range<usize>),
+        (operands, asks): (Range<usize>, Range<usize>),
         columns: usize,
         roots: &mut [Roots],
     ) {
-        let block = sums.block;
         let mut lanes = [[MaybeUninit::<Lanes>::uninit(); GROUP]; MOST];
         let lanes = &mut lanes[..sums.instructions.len()];
         let mut addresses: SmallVec<[*mut u8; 16]> = along.places[operands].into();
         addresses.extend(lanes.iter_mut().map(|lanes| lanes.as_mut_ptr().cast()));
-        addresses.extend_from_slice(&along.places[asks.clone()]);
-        let of_block =
-            |sizes: &[usize]| sizes.iter().map(|bytes| (bytes * block) as isize).collect::<SmallVec<[_; 16]>>();
-        let mut steps = of_block(sizes);
-        steps.extend(lanes.iter().map(|_| size_of::<Lanes>() as isize));
-        steps.extend(of_block(&along.columns[asks]));
-        let (whole, rest) = (columns / block, columns % block);
-        let native = &self.placement.natives[native];
+        addresses.extend_from_slice(&along.places[asks]);
         // SAFETY: the operands hold the tile's elements as `place.rs` has said, and there are lanes for as many blocks.
-        unsafe {
-            if whole > 0 {
-                native.run(&addresses, native::Rows { count: whole, steps: &steps }, block);
-            }
-            if rest > 0 {
-                for (address, step) in addresses.iter_mut().zip(&steps) {
-                    *address = address.wrapping_offset(step * whole as isize);
-                }
-                native.run(&addresses, native::Rows::ONE, rest);
-            }
-        }
+        unsafe { self.placement.natives[native].run(&addresses, native::Rows::ONE, columns) };
         for (&index, lanes) in sums.instructions.iter().zip(lanes) {
             // SAFETY: the code has stored those of all blocks.
-            let lanes = unsafe { std::slice::from_raw_parts(lanes.as_ptr().cast(), columns.div_ceil(block)) };
+            let lanes = unsafe { std::slice::from_raw_parts(lanes.as_ptr().cast(), columns.div_ceil(sums.block)) };
             push_sums(lanes, &mut roots[pass.number(index)]);
         }
     }

@@ -505,7 +505,7 @@ impl Plan<'_> {
                         } else {
                             let asked = own.end..own.end + pass.asks.len();
                             let code = (native, sums, pass);
-                            self.native_with_sums(code, &along, (own, &sums.sizes, asked), span.columns, &mut roots);
+                            self.native_with_sums(code, &along, (own, asked), span.columns, &mut roots);
                         }
                     }
                 }

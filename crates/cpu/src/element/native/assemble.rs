@@ -35,6 +35,15 @@ const ADDRESSES: [Register; 10] = [
 ];
 const FREE_TO_USE: usize = 4;
 
+/// The first entries of the table: the number of rows, where the block ends that is computed, and where the last block of a row
+/// begins. The addresses follow, then how far it is from row to row for each.
+pub mod entries {
+    pub const ROWS: usize = 0;
+    pub const END: usize = 1;
+    pub const LAST: usize = 2;
+    pub const ADDRESSES: usize = 3;
+}
+
 /// The bytes of the function, and its table of constants. What is one number for all lanes is read once, before the loop, as
 /// far as there are registers for it.
 pub fn assemble<T: Target>(program: &Program) -> Result<(Vec<u8>, Vec<u32>), Refused> {
@@ -132,7 +141,8 @@ struct Assembly<'a, T> {
 struct Label(u64);
 
 impl<T: Target> Assembly<'_, T> {
-    /// For every row the loop over whole vectors, and once the body for the rest if masks say which elements there are.
+    /// For every row the loop over whole vectors, block by block where there are sums, and once the body for the rest if masks say
+    /// which elements there are.
     fn function(&mut self) {
         let saved = &ADDRESSES[FREE_TO_USE.min(self.program.addresses)..self.program.addresses.min(ADDRESSES.len())];
         for &register in saved {
@@ -144,21 +154,34 @@ impl<T: Target> Assembly<'_, T> {
         for (i, &register) in ADDRESSES.iter().enumerate().take(self.program.addresses) {
             self.address(i as u16, register);
         }
-        let (row, start, rest, last) = (self.label(), self.label(), self.label(), self.label());
+        let [row, block, start, rest, last] = std::array::from_fn(|_| self.label());
+        let has_blocks = !self.sums.is_empty();
         self.fixed(|source| matches!(source, Source::Constant(_)));
         self.place(row);
         self.fixed(|source| matches!(source, Source::One { .. }));
-        for sum in self.sums.clone() {
-            self.add(Instruction::with3(T::CODES.xor, sum, sum, sum));
-        }
+        self.clear_sums();
         self.add(Instruction::with2(Code::Xor_r32_rm32, Register::ECX, Register::ECX));
         self.add(Instruction::with2(Code::Test_rm64_r64, WHOLE, WHOLE));
         self.add(Instruction::with_branch(Code::Je_rel32_64, rest.0));
+        self.place(block);
+        if has_blocks {
+            self.block_end();
+        }
         self.place(start);
         self.body(false);
         self.add(Instruction::with2(Code::Add_rm64_imm8, INDEX, (T::LANES * self.program.parts) as i32));
-        self.add(Instruction::with2(Code::Cmp_r64_rm64, INDEX, WHOLE));
-        self.add(Instruction::with_branch(Code::Jb_rel32_64, start.0));
+        if has_blocks {
+            self.add(Instruction::with2(Code::Cmp_r64_rm64, INDEX, self.entry(entries::END)));
+            self.add(Instruction::with_branch(Code::Jb_rel32_64, start.0));
+            self.add(Instruction::with2(Code::Cmp_r64_rm64, INDEX, self.entry(entries::LAST)));
+            self.add(Instruction::with_branch(Code::Ja_rel32_64, rest.0));
+            self.next_block();
+            self.add(Instruction::with2(Code::Cmp_r64_rm64, INDEX, WHOLE));
+            self.add(Instruction::with_branch(Code::Jb_rel32_64, block.0));
+        } else {
+            self.add(Instruction::with2(Code::Cmp_r64_rm64, INDEX, WHOLE));
+            self.add(Instruction::with_branch(Code::Jb_rel32_64, start.0));
+        }
         self.place(rest);
         if T::HAS_MASKS {
             let end = self.label();
@@ -168,16 +191,16 @@ impl<T: Target> Assembly<'_, T> {
             self.place(end);
         }
         self.store_sums();
-        let count = self.entry(0);
+        let count = self.entry(entries::ROWS);
         self.add(Instruction::with2(Code::Sub_rm64_imm8, count, 1));
         self.add(Instruction::with_branch(Code::Je_rel32_64, last.0));
         for address in 0..self.program.addresses {
-            let step = self.entry(1 + self.program.addresses + address);
+            let step = self.entry(entries::ADDRESSES + self.program.addresses + address);
             match ADDRESSES.get(address) {
                 Some(&register) => self.add(Instruction::with2(Code::Add_r64_rm64, register, step)),
                 None => {
                     self.add(Instruction::with2(Code::Mov_r64_rm64, SPARE, step));
-                    let entry = self.entry(1 + address);
+                    let entry = self.entry(entries::ADDRESSES + address);
                     self.add(Instruction::with2(Code::Add_rm64_r64, entry, SPARE));
                 }
             }
@@ -207,14 +230,14 @@ impl<T: Target> Assembly<'_, T> {
         self.instructions.push(nop);
     }
 
-    /// An entry of the table: the number of rows, then the addresses, then how far it is from row to row for each.
+    /// An entry of the table.
     fn entry(&self, index: usize) -> MemoryOperand {
         MemoryOperand::with_base_displ(TABLE, index as i64 * 8)
     }
 
     /// Brings an address into a register.
     fn address(&mut self, address: u16, register: Register) {
-        let entry = self.entry(1 + usize::from(address));
+        let entry = self.entry(entries::ADDRESSES + usize::from(address));
         self.add(Instruction::with2(Code::Mov_r64_rm64, register, entry));
     }
 
@@ -234,7 +257,38 @@ impl<T: Target> Assembly<'_, T> {
         }
     }
 
-    /// Stores the lanes of a row.
+    /// The last blocks of rows end with their last whole vector.
+    fn block_end(&mut self) {
+        self.add(Instruction::with2(Code::Mov_r64_rm64, SPARE, INDEX));
+        self.add(Instruction::with2(Code::Add_rm64_imm32, SPARE, self.program.block as i32));
+        self.add(Instruction::with2(Code::Cmp_r64_rm64, SPARE, WHOLE));
+        self.add(Instruction::with2(Code::Cmova_r64_rm64, SPARE, WHOLE));
+        self.add(Instruction::with2(Code::Mov_rm64_r64, self.entry(entries::END), SPARE));
+    }
+
+    /// Ends the lanes of a block behind which another one follows.
+    fn next_block(&mut self) {
+        self.store_sums();
+        for address in self.program.sums.iter().map(|&address| usize::from(address)) {
+            let line = (LANES * size_of::<f32>()) as i32;
+            match ADDRESSES.get(address) {
+                Some(&register) => self.add(Instruction::with2(Code::Add_rm64_imm32, register, line)),
+                None => {
+                    let entry = self.entry(entries::ADDRESSES + address);
+                    self.add(Instruction::with2(Code::Add_rm64_imm32, entry, line));
+                }
+            }
+        }
+        self.clear_sums();
+    }
+
+    fn clear_sums(&mut self) {
+        for sum in self.sums.clone() {
+            self.add(Instruction::with3(T::CODES.xor, sum, sum, sum));
+        }
+    }
+
+    /// Stores the lanes of a block.
     fn store_sums(&mut self) {
         let parts = self.program.parts;
         for (i, sum) in self.sums.clone().into_iter().enumerate() {

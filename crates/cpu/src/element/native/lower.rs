@@ -45,6 +45,7 @@ pub fn lower<T: Target>(run: &Run) -> Program {
     }
     let mut program = lowering.code.program;
     program.addresses = end.into();
+    program.block = run.block;
     program
 }
 

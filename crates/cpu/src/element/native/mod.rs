@@ -79,8 +79,11 @@ pub struct Run {
     pub code: Vec<Instr>,
     /// The registers that are stored.
     pub outputs: Vec<(u16, Stored)>,
-    /// Registers of f32 whose elements are summed, every sixteenth one into the same lane; the lanes of each row are stored.
+    /// Registers of f32 whose elements are summed, every sixteenth one of a block into the same lane; the lanes of all blocks are
+    /// stored, row by row.
     pub sums: Vec<u16>,
+    /// Elements of the sums' blocks, a multiple of the lanes.
+    pub block: usize,
     /// Elements of so many bytes each whose lines are asked for meanwhile.
     pub asks: Vec<u32>,
 }
@@ -96,8 +99,8 @@ impl Run {
         })
     }
 
-    /// Both, on other operands: first the inputs of this one and then those of the other, then the outputs alike, and the sums. It
-    /// asks for nothing.
+    /// Both, on other operands: first the inputs of this one and then those of the other, then the outputs alike, and the sums, if
+    /// they have blocks of as many elements. It asks for nothing.
     pub fn beside(&self, other: &Run) -> Run {
         let (own, inputs) = (self.inputs.len(), self.inputs.len() + other.inputs.len());
         let number = |register: u16, is_own: bool| {
@@ -127,6 +130,7 @@ impl Run {
             code: [code(self, true), code(other, false)].concat(),
             outputs: [outputs(self, true), outputs(other, false)].concat(),
             sums: [sums(self, true), sums(other, false)].concat(),
+            block: self.block.max(other.block),
             asks: vec![],
         }
     }
@@ -168,7 +172,7 @@ pub fn is_simple_in_a_row(op: &Fused, instr: &Instr, level: Level) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
     pub count: usize,
-    /// For each operand how many bytes it is from row to row; none where there is one row.
+    /// For each operand how many bytes it is from row to row, but for sums; none where there is one row.
     pub steps: &'a [isize],
 }
 
@@ -220,7 +224,7 @@ fn code<T: target::Target>(run: &Run) -> Result<Native, Refused> {
     let one = lower::lower::<T>(run);
     if T::HAS_MASKS {
         let (code, constants) = assemble::assemble::<T>(&one)?;
-        return Native::new(&code, &constants, T::LANES, memory::Rest::Masked).ok_or(Refused::Memory);
+        return Native::new(&code, &constants, T::LANES, memory::Rest::Masked, run).ok_or(Refused::Memory);
     }
     // Two vectors at once, if there are registers for them.
     let two = one.doubled();
@@ -229,7 +233,7 @@ fn code<T: target::Target>(run: &Run) -> Result<Native, Refused> {
         Err(_) => (T::LANES, assemble::assemble::<T>(&one)?),
     };
     let (code, constants) = assembled;
-    Native::new(&code, &constants, lanes, memory::Rest::apart(run)).ok_or(Refused::Memory)
+    Native::new(&code, &constants, lanes, memory::Rest::apart(run), run).ok_or(Refused::Memory)
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]

@@ -109,8 +109,10 @@ pub struct Program {
     pub addresses: usize,
     /// Vectors that are computed at once.
     pub parts: usize,
-    /// The addresses where the lanes of sums go at the end of a row, of each as many registers as there are vectors at once.
+    /// The addresses where the lanes of sums go at the end of a block, of each as many registers as there are vectors at once.
     pub sums: Vec<u16>,
+    /// Elements of such a block.
+    pub block: usize,
 }
 
 impl Program {
@@ -130,7 +132,7 @@ impl Program {
                 values.push((steps.len() - 1) as Value);
             }
         }
-        Program { steps, fixed: 0, addresses: self.addresses, parts: 2, sums: self.sums.clone() }
+        Program { steps, fixed: 0, parts: 2, sums: self.sums.clone(), ..*self }
     }
 
     /// Constants and numbers that are one for all elements of a row, those that are read most often first.
@@ -176,8 +178,7 @@ impl Program {
             steps.push(step);
             values.push((steps.len() - 1) as Value);
         }
-        let (addresses, parts, sums) = (self.addresses, self.parts, self.sums.clone());
-        Program { steps, fixed: fixed.len(), addresses, parts, sums }
+        Program { steps, fixed: fixed.len(), sums: self.sums.clone(), ..*self }
     }
 }
 
@@ -190,7 +191,7 @@ pub struct Builder<T> {
 
 impl<T: Target> Builder<T> {
     pub fn new() -> Self {
-        let program = Program { steps: vec![], fixed: 0, addresses: 0, parts: 1, sums: vec![] };
+        let program = Program { steps: vec![], fixed: 0, addresses: 0, parts: 1, sums: vec![], block: 0 };
         Builder { program, target: PhantomData }
     }
 

@@ -275,30 +275,33 @@ fn code_goes_from_row_to_row() {
     }
 }
 
-/// Sums of what is read and of what is computed, of rows of any number of elements, some of which are stored, beside lines that
-/// are asked for.
+/// Sums of what is read and of what is computed, of rows of any number of elements in blocks, some of which are stored, beside
+/// lines that are asked for.
 #[test]
 fn sums_come_along_by_lanes() {
     use meshwork_graph::canonical::LANES;
     const ROWS: usize = 3;
     let square = instr(Element::Binary(BinaryOp::Mul), &[0, 0], DType::F32);
-    let counts = (1..70).chain([1024]).flat_map(|count| [(count, false), (count, true)]);
-    for (level, (count, stores)) in levels().flat_map(|level| counts.clone().map(move |case| (level, case))) {
+    let counts = (1..70).chain([127, 1024]);
+    let cases = counts.flat_map(|count| [16, 32, 48, 2048].map(|block| (count, block, (count + block / 16) % 2 == 0)));
+    for (level, (count, block, stores)) in levels().flat_map(|level| cases.clone().map(move |case| (level, case))) {
         let run = Run {
             inputs: vec![Stored::F32],
             code: vec![square.clone()],
             outputs: if stores { vec![(1, Stored::F32)] } else { vec![] },
             sums: vec![1, 0],
+            block,
             asks: vec![4, 2],
         };
         let x = numbers(count as u64, ROWS * count);
         let mut squares = vec![7.0f32; ROWS * count];
-        let mut lanes = vec![7.0f32; ROWS * 2 * LANES];
+        let lanes_of_sum = ROWS * count.div_ceil(block) * LANES;
+        let mut lanes = vec![7.0f32; 2 * lanes_of_sum];
         let (from, to, first): (*mut u8, *mut u8, *mut f32) =
             (x.as_ptr().cast_mut().cast(), squares.as_mut_ptr().cast(), lanes.as_mut_ptr());
-        let second = first.wrapping_add(ROWS * LANES);
+        let second = first.wrapping_add(lanes_of_sum);
         let mut operands =
-            vec![(from, 4 * count), (to, 4 * count), (first.cast(), 64), (second.cast(), 64), (from, 0), (to, 8)];
+            vec![(from, 4 * count), (to, 4 * count), (first.cast(), 0), (second.cast(), 0), (from, 0), (to, 8)];
         if !stores {
             operands.remove(1);
         }
@@ -307,13 +310,13 @@ fn sums_come_along_by_lanes() {
         // SAFETY: operands of so many rows of `count` elements, and lanes for as many.
         unsafe { compile(&run, level).unwrap().run(&addresses, Rows { count: ROWS, steps: &steps }, count) };
         let terms = [x.iter().map(|x| x * x).collect::<Vec<_>>(), x.clone()];
-        let rows = terms.iter().flat_map(|terms| terms.chunks(count));
-        let expected: Vec<f32> = rows
+        let blocks = terms.iter().flat_map(|terms| terms.chunks(count)).flat_map(|row| row.chunks(block));
+        let expected: Vec<f32> = blocks
             .flat_map(|row| (0..LANES).map(|lane| row.iter().skip(lane).step_by(LANES).fold(0.0, |sum, x| sum + x)))
             .collect();
-        assert_eq!(bits(&lanes), bits(&expected), "{count} elements, {level:?}");
+        assert_eq!(bits(&lanes), bits(&expected), "{count} elements in blocks of {block}, {level:?}");
         if stores {
-            assert_eq!(bits(&squares), bits(&terms[0]), "{count} elements, {level:?}");
+            assert_eq!(bits(&squares), bits(&terms[0]), "{count} elements in blocks of {block}, {level:?}");
         }
     }
 }
