@@ -25,11 +25,11 @@ use crate::stream::{self, Line, Share};
 use crate::walk::{Walk, extent};
 use crate::{Context, Level, Operand, Output, narrow};
 use half::{bf16, f16};
-use meshwork_graph::ops::{Code, Element, Fused, PartOf, TILE_COLUMNS};
+use meshwork_graph::ops::{Code, Element, Fused, Instr, PartOf, TILE_COLUMNS};
 use meshwork_graph::{DType, Scalar};
 use ops::{Tile, held};
 use place::{Lies, Placement, Written, placement};
-use rows::{GROUP, Rows};
+use rows::{GROUP, Lanes, Rows};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -40,6 +40,9 @@ use turned::{Held, Strip, Turned};
 
 /// Elements of a tile.
 const TILE: usize = TILE_COLUMNS;
+/// Elements of a tile where machine code does all that is done to elements: they stay in the second cache, and less time is lost
+/// between steps.
+const LARGE: usize = 8 << 10;
 /// Elements of a part of a row that machine code computes in one run.
 const RUN: usize = 16 << 10;
 /// Elements of rows that are taken one by one, at least.
@@ -48,8 +51,6 @@ const LONG: usize = 512;
 const ROWS_AHEAD: usize = 8;
 /// Steps of a tile from which the next one is asked for meanwhile.
 const SEVERAL: usize = 3;
-/// Bytes from one register to the next; not a power of two, so that registers do not compete for cache lines.
-const SLOT: usize = TILE * 8 + 192;
 /// Elements, each counted once for every instruction, that one thread takes before a second one helps.
 const GRAIN: usize = 8 << 10;
 
@@ -78,10 +79,12 @@ enum Step {
     Turn { input: usize },
     /// Runs an instruction.
     Compute { index: usize, to: Place },
-    /// Runs machine code.
+    /// Runs machine code, which asks for other operands in what comes next.
     /// Where it spreads values of rows over their elements it goes from row to row, so many bytes in each operand; otherwise
     /// there are no steps, and all rows are computed as one.
-    Run { native: usize, operands: Vec<Place>, of_rows: bool, steps: Vec<isize>, sums: Sums },
+    Run { native: usize, operands: Vec<Place>, asks: Vec<Place>, of_rows: bool, steps: Vec<isize>, sums: Sums },
+    /// Adds up the lanes of a sum's blocks, which machine code has left in a slot.
+    Sum { index: usize, lanes: usize, to: Place },
 }
 
 struct Source {
@@ -128,6 +131,10 @@ struct Plan<'a> {
     columns: usize,
     /// Rows of a tile.
     tile_rows: usize,
+    /// Elements of a slot.
+    slot: usize,
+    /// Whether machine code does all that is done to elements, row by row.
+    by_rows: bool,
     /// Tiles that one thread takes before a second one helps.
     grain: usize,
     level: Level,
@@ -210,8 +217,9 @@ pub fn run(op: &Fused, inputs: &[Operand], outputs: &[Output], context: Context)
 
 impl Written {
     /// How an output is written that is a value of rows wider than a tile, or anything else, so many elements a tile and a row.
-    fn new(of_wide_rows: bool, [tile, row]: [usize; 2], output: &Output, sources: &[Source]) -> Self {
-        let (first, bytes) = (output.bytes() as usize, bytes_of(output));
+    /// Machine code may cut rows where lines begin.
+    fn new([of_wide_rows, cuts_rows]: [bool; 2], [tile, row]: [usize; 2], output: &Output, sources: &[Source]) -> Self {
+        let (first, bytes, size) = (output.bytes() as usize, bytes_of(output), output.dtype.size());
         let written = first..first + bytes;
         let mut over = SmallVec::new();
         for (i, source) in sources.iter().enumerate() {
@@ -226,16 +234,15 @@ impl Written {
         }
         let streams = over.is_empty() && !of_wide_rows && bytes >= stream::STREAM_BYTES;
         let is_line = |bytes: usize| bytes.is_multiple_of(size_of::<Line>());
-        let by_lines =
-            streams && is_line(first) && [tile, row].iter().all(|count| is_line(count * output.dtype.size()));
+        let by_lines = streams && is_line(first) && is_line(tile * size) && (cuts_rows || is_line(row * size));
         Written { streams, by_lines, over }
     }
 }
 
 impl Source {
     /// How a tile of it lies, which is a part of a row of so many elements, if there are such rows; `tile` has so many rows and
-    /// columns, if all tiles are whole rows.
-    fn lies(&self, row: Option<usize>, tile: Option<[usize; 2]>) -> Lies {
+    /// columns, if all tiles are whole rows. Machine code that goes by rows can read the same one for each.
+    fn lies(&self, row: Option<usize>, tile: Option<[usize; 2]>, by_rows: bool) -> Lies {
         let (inner, stride) = self.walk.inner();
         let is_row = row.is_some_and(|row| !self.of_rows && inner.is_multiple_of(row));
         let elements = tile.map(|[rows, columns]| if self.of_rows { rows } else { rows * columns });
@@ -248,6 +255,9 @@ impl Source {
             }
             1 if is_row => Lies::Dense,
             0 if is_row => Lies::One,
+            _ if by_rows && !self.of_rows && tile.is_some_and(|[_, columns]| columns == self.walk.period()) => {
+                Lies::Row
+            }
             _ if elements.is_some_and(|count| count <= TILE && count.is_multiple_of(self.walk.period())) => {
                 Lies::Repeated
             }
@@ -282,8 +292,11 @@ impl<'a> Plan<'a> {
         let (rows, columns) = (op.space.row_shape().numel(), op.space.columns());
         // Tiles are smaller where there would be too few of them for all threads, but have whole groups of rows.
         let parts = (rows * columns * op.code.len() / GRAIN).clamp(1, 4 * context.par.lanes());
-        let tile_rows = rows.div_ceil(parts).next_multiple_of(GROUP).min(TILE / columns).max(1);
+        let by_rows = goes_by_rows(op, context.level);
+        let most = if by_rows { (LARGE / columns).next_multiple_of(GROUP) } else { TILE / columns };
+        let tile_rows = rows.div_ceil(parts).next_multiple_of(GROUP).min(most).max(1);
         let is_wide = op.space.columns() > TILE;
+        let cuts_rows = by_rows && native::cuts_rows(context.level);
         let written: SmallVec<[Written; 4]> = op
             .outputs
             .iter()
@@ -291,7 +304,7 @@ impl<'a> Plan<'a> {
             .map(|(&register, output)| {
                 let of_rows = op.of_rows(register) || columns == 1;
                 let tile = if of_rows { [tile_rows; 2] } else { [tile_rows * columns, columns] };
-                Written::new(op.of_rows(register) && is_wide, tile, output, &sources)
+                Written::new([op.of_rows(register) && is_wide, cuts_rows], tile, output, &sources)
             })
             .collect();
         let row = match bands {
@@ -299,7 +312,7 @@ impl<'a> Plan<'a> {
             None => (tile_rows == 1 && columns > 1).then_some(columns),
         };
         let tile = bands.is_none().then_some([tile_rows, columns]);
-        let lies: SmallVec<[Lies; 8]> = sources.iter().map(|source| source.lies(row, tile)).collect();
+        let lies: SmallVec<[Lies; 8]> = sources.iter().map(|source| source.lies(row, tile, by_rows)).collect();
         let sink = |((&register, output), written): ((&u16, &Output), &Written)| Sink {
             register: register.into(),
             first: Shared(output.bytes()),
@@ -326,6 +339,8 @@ impl<'a> Plan<'a> {
             rows,
             columns,
             tile_rows,
+            slot: (tile_rows * columns.min(TILE)).max(TILE),
+            by_rows,
             grain: rows.div_ceil(tile_rows).div_ceil(parts),
             level,
             refused: OnceLock::new(),
@@ -335,7 +350,7 @@ impl<'a> Plan<'a> {
     /// Calls `body` with the memory of this thread.
     fn run(&self, body: impl FnOnce(Room)) {
         let mut arena = ARENA.take();
-        let bytes = self.placement.slots * SLOT + self.placement.kept + self.behind;
+        let bytes = self.placement.slots * self.slot_bytes() + self.placement.kept + self.behind;
         arena.resize(bytes.div_ceil(size_of::<Line>()).max(arena.len()), Line([0; 64]));
         let held: SmallVec<[Cell<Held>; 8]> = self.sources.iter().map(|_| Cell::default()).collect();
         let room = Room { slots: arena.as_mut_ptr().cast(), held: &held };
@@ -395,9 +410,14 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// Bytes from one register to the next; not a power of two, so that registers do not compete for cache lines.
+    fn slot_bytes(&self) -> usize {
+        (self.slot * 8).next_multiple_of(size_of::<Line>()) + 192
+    }
+
     fn slot(&self, room: Room, slot: usize) -> *mut u8 {
         // SAFETY: slots lie inside the arena.
-        unsafe { room.slots.add(slot * SLOT) }
+        unsafe { room.slots.add(slot * self.slot_bytes()) }
     }
 
     /// The address of a register's elements in a tile.
@@ -432,12 +452,16 @@ impl<'a> Plan<'a> {
             };
             let to = self.slot(room, slot);
             match self.sources.get(register) {
-                Some(source) => self.load(register, to, 0, TILE.min(source.walk.len()), room),
+                Some(source) => {
+                    let is_row = self.by_rows && source.walk.period() == self.columns;
+                    let count = if is_row { self.columns } else { self.slot.min(source.walk.len()) };
+                    self.load(register, to, 0, count, room);
+                }
                 None => {
                     let instr = &self.op.code[register - self.sources.len()];
                     let Code::Const(value) = instr.op else { unreachable!("only constants are fixed") };
                     // SAFETY: a slot has room for a tile of any dtype.
-                    unsafe { fill(value, instr.dtype, to, TILE) };
+                    unsafe { fill(value, instr.dtype, to, self.slot) };
                 }
             }
         }
@@ -471,27 +495,27 @@ impl<'a> Plan<'a> {
     fn tile(&self, room: Room, span: Span, next: Option<Span>) {
         let (places, steps) = (&self.placement.places, &self.placement.steps);
         let next = next.filter(|_| steps.len() >= SEVERAL);
+        let asks = steps.iter().any(Step::asks);
         for (number, step) in steps.iter().enumerate() {
             match step {
                 &Step::Load { input, slot } => self.load_tile(input, slot, room, span),
                 &Step::Turn { input } => self.turn(input, room, span),
                 &Step::Compute { index, to } => self.compute(places, room, span, index, to),
-                Step::Run { native, operands, of_rows, steps, .. } => {
-                    self.native(*native, operands, (*of_rows, steps), room, span);
+                Step::Run { native, operands, asks, of_rows, steps, .. } => {
+                    let own = operands.iter().map(|&place| self.address(room, place, span));
+                    let asked = asks.iter().map(|&place| self.address(room, place, next.unwrap_or(span)));
+                    let operands: SmallVec<[*mut u8; 8]> = own.chain(asked).collect();
+                    self.native_at(*native, &operands, (*of_rows, steps), span);
                 }
+                &Step::Sum { index, lanes, to } => self.sum(room, span, (index, lanes), to),
             }
-            if let Some(next) = next {
+            if let Some(next) = next.filter(|_| !asks) {
                 self.ask_for(next, Share { index: number, count: steps.len() });
             }
         }
         for k in (0..self.sinks.len()).filter(|&k| self.placement.stored[k]) {
             self.store(places, k, room, span);
         }
-    }
-
-    fn native(&self, native: usize, operands: &[Place], (of_rows, steps): (bool, &[isize]), room: Room, span: Span) {
-        let operands: SmallVec<[*mut u8; 8]> = operands.iter().map(|&place| self.address(room, place, span)).collect();
-        self.native_at(native, &operands, (of_rows, steps), span);
     }
 
     fn native_at(&self, native: usize, operands: &[*mut u8], (of_rows, steps): (bool, &[isize]), span: Span) {
@@ -554,9 +578,31 @@ impl<'a> Plan<'a> {
                 }
                 Code::Const(_) => unreachable!("constants are fixed"),
             }
-            if self.placement.rounded[index] {
-                ops::round(instr.dtype, &tile);
-            }
+            self.round(index, &tile);
+        }
+    }
+
+    /// Rounds what an instruction has computed, where others read it.
+    ///
+    /// # Safety
+    /// As for [`ops::round`].
+    unsafe fn round(&self, index: usize, tile: &Tile) {
+        if self.placement.rounded[index] {
+            // SAFETY: the caller's promise.
+            unsafe { ops::round(self.op.code[index].dtype, tile) };
+        }
+    }
+
+    /// Adds up the lanes of a sum's blocks, which lie in a slot.
+    fn sum(&self, room: Room, span: Span, (index, lanes): (usize, usize), to: Place) {
+        let Code::Reduce(_, block) = self.op.code[index].op else { unreachable!("a sum") };
+        let (lanes, out) = (self.slot(room, lanes), self.address(room, to, span));
+        let blocks = span.columns.div_ceil(block);
+        // SAFETY: the slot has the lanes of all blocks, and there is room for a value for each row.
+        unsafe {
+            let lanes: &[Lanes] = std::slice::from_raw_parts(lanes.cast(), span.rows * blocks);
+            rows::sum_blocks(lanes, blocks, slice(out, span.rows));
+            self.round(index, &Tile { args: [out.cast_const(); 3], out, count: span.rows, level: self.level });
         }
     }
 
@@ -648,6 +694,15 @@ unsafe fn fill(value: Scalar, dtype: DType, to: *mut u8, count: usize) {
             _ => by_dtype!(dtype, T => slice(to, count).fill(T::from_scalar(value))),
         }
     }
+}
+
+/// Whether machine code does all that is done to elements, row by row.
+fn goes_by_rows(op: &Fused, level: Level) -> bool {
+    let is_simple = |instr: &Instr| match instr.op {
+        Code::Element(_) | Code::Spread => instr.of_rows || native::is_simple_in_a_row(op, instr, level),
+        _ => true,
+    };
+    (units::LONG..=TILE).contains(&op.space.columns()) && op.code.iter().all(is_simple)
 }
 
 /// Whether a register is a constant of the region.

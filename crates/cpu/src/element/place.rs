@@ -5,10 +5,11 @@ use super::ops::held;
 use super::sums::Sums;
 use super::units::{Unit, halve, units};
 use super::wide::Wide;
-use super::{Place, Step, TILE, is_constant, is_half};
+use super::{Place, SEVERAL, Step, TILE, is_constant, is_half};
 use crate::Level;
 use crossbeam_utils::CachePadded;
 use meshwork_graph::DType;
+use meshwork_graph::canonical::LANES;
 use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, ReduceOp, UnaryOp};
 use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::SmallVec;
@@ -26,6 +27,8 @@ pub(super) enum Lies {
     Constant,
     /// The same elements for every tile.
     Repeated,
+    /// The same elements for every row.
+    Row,
     /// In a strip of rows that are turned, of which every tile is a part of one.
     Turned,
     Otherwise,
@@ -183,10 +186,12 @@ impl<'a> Placing<'a> {
             return self.placement;
         }
         let mut units = units(self.region.op, self.region.level);
+        let mut with_sums = true;
         loop {
             let mut attempt = Placing::new(self.region);
-            match attempt.place_units(&units) {
+            match attempt.place_units(&units, with_sums) {
                 Ok(()) => return attempt.placement,
+                Err((_, Refused::Registers)) if with_sums => with_sums = false,
                 Err((number, Refused::Registers)) => halve(&mut units, number),
                 // Loops for everything.
                 Err((_, Refused::Memory)) => units = super::units::units(self.region.op, Level::Portable),
@@ -202,16 +207,22 @@ impl<'a> Placing<'a> {
 
     /// Whether a register is an input of one element for every tile that machine code can read there.
     fn is_one(&self, register: usize) -> bool {
-        let input = self.region.op.inputs.get(register);
-        input.is_some_and(|input| self.region.lies[register] == Lies::One && input.dtype == DType::F32)
+        let is_one = |lies: &Lies| matches!(lies, Lies::One | Lies::Constant);
+        self.region.lies.get(register).is_some_and(is_one) && self.region.op.inputs[register].dtype == DType::F32
     }
 
     /// Gives every register a place. A slot is used again after the last unit that reads it. On failure the number of
     /// the unit that could not be compiled.
-    fn place_units(&mut self, units: &[Unit]) -> Result<(), (usize, Refused)> {
+    fn place_units(&mut self, units: &[Unit], with_sums: bool) -> Result<(), (usize, Refused)> {
         let Region { op, lies, written, .. } = self.region;
         let (inputs, count) = (op.inputs.len(), self.placement.places.len());
-        let reads: Vec<Vec<u16>> = units.iter().map(|unit| unit.reads(op)).collect();
+        let sums = if with_sums { self.sums_of(units) } else { vec![Sums::default(); units.len()] };
+        let reads: Vec<Vec<u16>> =
+            units.iter().map(|unit| if unit.comes_along(&sums) { vec![] } else { unit.reads(op) }).collect();
+        // The slots of the lanes of sums.
+        let mut lanes: SmallVec<[(usize, usize); 4]> = SmallVec::new();
+        // Machine code of elements, by its step.
+        let mut runs: Vec<(usize, Run)> = vec![];
         let mut last_use = vec![None; count];
         // Whether something reads it as it is held in a slot: loops, and machine code that spreads it over rows.
         let mut as_held = vec![false; count];
@@ -228,17 +239,22 @@ impl<'a> Placing<'a> {
         let mut loaded = vec![false; count];
         // Slots of fixed registers are never given to others, so they come first.
         for register in 0..count {
-            let is_same = matches!(lies.get(register), Some(Lies::Constant | Lies::Repeated));
-            let is_fixed = is_same || is_constant(op, register as u16);
             let is_output = op.outputs.contains(&(register as u16));
+            let is_one = self.is_one(register) && !as_held[register] && !is_output;
+            let is_same = match lies.get(register) {
+                Some(Lies::Constant) => !is_one,
+                Some(Lies::Repeated) => true,
+                Some(Lies::Row) => !as_held[register] && !is_output,
+                _ => false,
+            };
+            let is_fixed = is_same || is_constant(op, register as u16);
             if is_fixed && (last_use[register].is_some() || is_output) {
                 self.placement.places[register] = Place::Slot(slots.take());
                 self.placement.fixed.push(register as u16);
                 last_use[register] = None;
             }
             let is_input = lies.get(register) == Some(&Lies::Dense);
-            let is_here = is_input && !(self.is_narrow(register) && as_held[register])
-                || self.is_one(register) && !as_held[register];
+            let is_here = is_input && !(self.is_narrow(register) && as_held[register]) || is_one;
             if is_here {
                 self.placement.places[register] = Place::Input(register);
             }
@@ -270,6 +286,8 @@ impl<'a> Placing<'a> {
                     continue;
                 }
                 let direct = sink.filter(|&k| self.is_direct(k, unit, number, &last_use));
+                // Sums are of rows that are not cut.
+                let direct = direct.filter(|&k| !(self.cuts_rows() && written[k].streams && !sums[number].is_empty()));
                 self.placement.places[usize::from(register)] = match direct {
                     Some(k) => Place::Output(k),
                     None => Place::Slot(slots.take()),
@@ -282,11 +300,30 @@ impl<'a> Placing<'a> {
             }
             match unit {
                 &Unit::One(index) => {
-                    self.placement.steps.push(Step::Compute { index, to: self.placement.places[inputs + index] });
+                    let to = self.placement.places[inputs + index];
+                    self.placement.steps.push(match lanes.iter().find(|(sum, _)| *sum == index) {
+                        Some(&(_, lanes)) => {
+                            slots.free.push(lanes);
+                            Step::Sum { index, lanes, to }
+                        }
+                        None => Step::Compute { index, to },
+                    });
                 }
                 Unit::Run(run) => {
-                    let step = self.compiled(&self.placement.places, run, (&reads[number], &results), &Sums::default());
-                    let (native, step) = step.map_err(|refused| (number, refused))?;
+                    let (places, operands) = (&self.placement.places, (&reads[number][..], &results[..]));
+                    let compiled = self.compiled(places, run, operands, &sums[number]);
+                    let (native, mut step) = compiled.map_err(|refused| (number, refused))?;
+                    if !op.code[run[0]].of_rows {
+                        runs.push((self.placement.steps.len(), self.run(places, run, operands, &sums[number])));
+                    }
+                    if let Step::Run { operands, steps, .. } = &mut step {
+                        for &index in &sums[number].instructions {
+                            let slot = slots.take();
+                            lanes.push((index, slot));
+                            operands.push(Place::Slot(slot));
+                            steps.push(0);
+                        }
+                    }
                     self.placement.natives.push(native);
                     self.placement.steps.push(step);
                 }
@@ -308,6 +345,13 @@ impl<'a> Placing<'a> {
         }
         self.placement.spare = slots.take();
         self.placement.slots = slots.count;
+        // While the longest code computes memory has the most time.
+        let longest = runs.iter().max_by_key(|(_, run)| run.code.len());
+        if let Some((step, run)) = longest.filter(|_| op.space.columns() > 1 && self.placement.steps.len() >= SEVERAL) {
+            let mut steps = std::mem::take(&mut self.placement.steps);
+            self.ask_meanwhile(&mut steps[*step], run);
+            self.placement.steps = steps;
+        }
         Ok(())
     }
 
@@ -327,6 +371,12 @@ impl<'a> Placing<'a> {
         }
     }
 
+    /// Whether rows do not begin with a line of the caches, but results go past these: code cuts them.
+    fn cuts_rows(&self) -> bool {
+        let columns = self.region.op.space.columns();
+        native::cuts_rows(self.region.level) && (2..=TILE).contains(&columns) && !columns.is_multiple_of(LANES)
+    }
+
     /// Machine code of a run, the next of the placement, and the step that runs it.
     pub(super) fn compiled(
         &self,
@@ -336,7 +386,7 @@ impl<'a> Placing<'a> {
         sums: &Sums,
     ) -> Result<(Native, Step), Refused> {
         let native = native::compile(&self.run(places, run, (reads, results), sums), self.region.level)?;
-        let op = self.region.op;
+        let (Region { op, lies, .. }, placement) = (self.region, &self.placement);
         let registers = || reads.iter().chain(results);
         let operands = registers().map(|&register| places[usize::from(register)]).collect();
         let of_rows = op.code[run[0]].of_rows;
@@ -345,13 +395,17 @@ impl<'a> Placing<'a> {
             (Place::Input(_) | Place::Output(_), dtype) => dtype.size(),
             (Place::Slot(_) | Place::Kept { .. } | Place::Turned(_), dtype) => held(dtype).size(),
         };
-        let step = |&register: &u16| {
-            (if is_spread(register) { size(register) } else { size(register) * op.space.columns() }) as isize
+        let is_row =
+            |register: u16| lies.get(usize::from(register)) == Some(&Lies::Row) && placement.fixed.contains(&register);
+        let step = |&register: &u16| match register {
+            _ if is_spread(register) => size(register) as isize,
+            _ if is_row(register) || self.is_one(register.into()) => 0,
+            _ => (size(register) * op.space.columns()) as isize,
         };
-        let spreads = registers().any(|&register| is_spread(register));
-        let steps = registers().filter(|_| spreads).map(step).collect();
-        let (native_number, sums) = (self.placement.natives.len(), sums.clone());
-        Ok((native, Step::Run { native: native_number, operands, of_rows, steps, sums }))
+        let by_rows = !sums.is_empty() || registers().any(|&register| is_spread(register) || is_row(register));
+        let steps = registers().filter(|_| by_rows).map(step).collect();
+        let (number, sums) = (placement.natives.len(), sums.clone());
+        Ok((native, Step::Run { native: number, operands, asks: vec![], of_rows, steps, sums }))
     }
 
     /// What is compiled: registers are numbered anew.
@@ -366,6 +420,7 @@ impl<'a> Placing<'a> {
             Place::Output(k) if self.region.written[k].streams => Some(Stored::F32PastCaches),
             Place::Input(_) | Place::Output(_) => Stored::of(op.dtype_of(register)),
         };
+        let goes_past_caches = |&register: &u16| matches!(places[usize::from(register)], Place::Output(k) if self.region.written[k].streams);
         let mut numbers: Vec<u16> = reads.to_vec();
         let mut code = vec![];
         for &index in run {
@@ -393,6 +448,7 @@ impl<'a> Placing<'a> {
             sums: sums.instructions.iter().map(|&index| number(op.code[index].args[0])).collect(),
             block: sums.block,
             asks: vec![],
+            cuts_rows: self.cuts_rows() && results.iter().any(goes_past_caches),
         }
     }
 }

@@ -430,10 +430,11 @@ fn sums_of_wide_rows_come_along_with_their_terms() {
 
 /// Also where rows do not begin with a line of the caches.
 #[test]
-fn wide_rows_are_the_same_past_the_caches() {
-    for columns in [2048, 2053] {
+fn rows_are_the_same_past_the_caches() {
+    for columns in [64, 100, 1001, 2048, 2053] {
         let rows = STREAM_BYTES / 4 / columns + 2;
-        let few = samples::<f32>(4, 6 * columns);
+        const FEW: usize = 6;
+        let few = samples::<f32>(4, FEW * columns);
         let x: Vec<f32> = few.iter().copied().cycle().take(rows * columns).collect();
         let result = |x: &[f32], rows: usize, context: Context| {
             let shape = Shape::new(&[rows, columns]);
@@ -450,8 +451,8 @@ fn wide_rows_are_the_same_past_the_caches() {
             if context.level == Level::Portable {
                 return;
             }
-            let want = bits(&result(&few, 6, context));
-            for found in result(&x, rows, context).chunks(6 * columns) {
+            let want = bits(&result(&few, FEW, context));
+            for found in result(&x, rows, context).chunks(FEW * columns) {
                 assert_eq!(bits(found), want[..found.len()], "{columns} columns, {:?}", context.level);
             }
         });

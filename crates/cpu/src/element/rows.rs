@@ -151,6 +151,20 @@ pub fn push_sums(blocks: &[Lanes], roots: &mut Roots) {
     trees::<_, Sum>(&all).into_iter().take(blocks.len()).for_each(push);
 }
 
+/// The sums of rows of so many blocks, up to a group of them, whose lanes these are.
+pub fn sum_blocks(lanes: &[Lanes], blocks: usize, out: &mut [f32]) {
+    let together = GROUP / blocks;
+    for (lanes, out) in lanes.chunks(together * blocks).zip(out.chunks_mut(together)) {
+        let mut all = [[f32::ZERO; LANES]; GROUP];
+        all.iter_mut().zip(lanes).for_each(|(all, lanes)| *all = lanes.0);
+        let mut sums = trees::<_, Sum>(&all);
+        for (sums, out) in sums.chunks_exact_mut(blocks).zip(out) {
+            in_tree_order(blocks, |left, right| sums[left] = f32::add(sums[left], sums[right]));
+            *out = sums[0];
+        }
+    }
+}
+
 fn push_blocks<A: Accumulate, M: Monoid<A>>(level: Level, op: M, x: &[A], block: usize, roots: &mut Roots) {
     const TOGETHER: usize = 16;
     let block = if M::ANY_ORDER { x.len() } else { block };

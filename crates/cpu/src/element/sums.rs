@@ -5,7 +5,7 @@ use super::place::Placing;
 use super::rows::{Lanes, Roots, push_sums};
 use super::units::Unit;
 use super::wide::{Along, Pass};
-use super::{GROUP, Plan, Step, TILE, native};
+use super::{GROUP, Plan, Step, TILE, native, units};
 use crate::element::ops::Held;
 use meshwork_graph::canonical::LANES;
 use meshwork_graph::ops::{Code, ReduceOp};
@@ -32,8 +32,11 @@ impl Placing<'_> {
         let mut sums = vec![Sums::default(); units.len()];
         for index in units.iter().filter_map(|unit| if let &Unit::One(index) = unit { Some(index) } else { None }) {
             let Code::Reduce(ReduceOp::Sum, block) = op.code[index].op else { continue };
-            // A tile is whole blocks anyway.
-            let fits = block * GROUP >= TILE;
+            // Tiles of wide rows are whole blocks anyway.
+            let is_long = op.space.columns() >= units::LONG;
+            let has_lanes = block.is_multiple_of(LANES) || block >= op.space.columns();
+            let fits = is_long && has_lanes && op.space.columns().min(TILE) <= GROUP * block;
+            let block = block.next_multiple_of(LANES);
             let computes = |unit: &Unit| {
                 let term = usize::from(op.code[index].args[0]).checked_sub(op.inputs.len());
                 matches!(unit, Unit::Run(run) if term.is_some_and(|term| run.contains(&term)))
@@ -42,7 +45,6 @@ impl Placing<'_> {
                 && (sums[number].is_empty() || sums[number].block == block)
                 && sums[number].instructions.len() < MOST
                 && fits
-                && block.is_multiple_of(LANES)
                 && held(op.code[index].dtype) == Held::F32
             {
                 sums[number].instructions.push(index);
@@ -50,6 +52,13 @@ impl Placing<'_> {
             }
         }
         sums
+    }
+}
+
+impl Unit {
+    /// Whether it is a sum that comes along with the code of another unit.
+    pub(super) fn comes_along(&self, sums: &[Sums]) -> bool {
+        matches!(self, Unit::One(index) if sums.iter().any(|sums| sums.instructions.contains(index)))
     }
 }
 
@@ -71,6 +80,11 @@ impl Step {
             Step::Run { sums, .. } => Some(sums).filter(|sums| !sums.is_empty()),
             _ => None,
         }
+    }
+
+    /// Whether it asks for what comes next.
+    pub fn asks(&self) -> bool {
+        matches!(self, Step::Run { asks, .. } if !asks.is_empty())
     }
 }
 

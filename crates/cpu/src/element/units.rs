@@ -51,7 +51,7 @@ pub(super) fn units(op: &Fused, level: Level) -> Vec<Unit> {
 }
 
 /// Elements of a row from which machine code goes from row to row: of fewer it computes all rows of a tile as one.
-const LONG: usize = 32;
+pub(super) const LONG: usize = 32;
 
 /// The units of some instructions of a region, of which some registers are known; `is_simple` says which can be part of a run.
 pub(super) fn units_of(

@@ -42,9 +42,6 @@ pub(super) struct Pass {
     pub combining: SmallVec<[usize; 4]>,
     /// Whether results are stored.
     stores: bool,
-    /// What machine code asks for of the next row while it does all of the pass, line by line: memory is neither idle then nor has
-    /// more to bring than it can at a time.
-    pub asks: Vec<Place>,
 }
 
 /// What is computed of each tile in a pass.
@@ -262,21 +259,32 @@ impl Placing<'_> {
         };
         let combining = due.into_iter().filter(|&index| ends(index)).collect();
         let before = self.of_rows(pass, stages);
-        let mut pass = Pass { before, tiles, combining, stores: results.count() > 0, asks: vec![] };
+        let mut pass = Pass { before, tiles, combining, stores: results.count() > 0 };
         if asks {
-            self.ask_meanwhile(&mut pass, &runs);
+            self.ask_in_pass(&mut pass, &runs);
         }
         (pass, runs)
     }
 
     /// Has the machine code of a pass ask for the next row, if it does all of it.
-    fn ask_meanwhile(&mut self, pass: &mut Pass, runs: &Runs) {
-        if let ([Step::Run { native, .. }], [(_, run)], true) = (&pass.tiles.steps[..], &runs[..], pass.tiles.in_place)
+    fn ask_in_pass(&mut self, pass: &mut Pass, runs: &Runs) {
+        if let ([step @ Step::Run { .. }], [(_, run)], true) =
+            (&mut pass.tiles.steps[..], &runs[..], pass.tiles.in_place)
         {
-            let (asks, run) = self.asking(run);
-            if let Ok(asking) = native::compile(&run, self.region.level) {
-                (self.placement.natives[*native], pass.asks) = (asking, asks);
+            self.ask_meanwhile(step, run);
+        }
+    }
+
+    /// Has the machine code of a step ask for what comes next, line by line: memory is neither idle then nor has more to bring
+    /// than it can at a time.
+    pub(super) fn ask_meanwhile(&mut self, step: &mut Step, run: &native::Run) {
+        let Step::Run { native, asks, steps, .. } = step else { unreachable!("machine code asks") };
+        let (places, run) = self.asking(run);
+        if let Ok(asking) = native::compile(&run, self.region.level) {
+            if !steps.is_empty() {
+                steps.extend(run.asks.iter().map(|&bytes| bytes as isize * self.region.op.space.columns() as isize));
             }
+            (self.placement.natives[*native], *asks) = (asking, places);
         }
     }
 
@@ -305,9 +313,7 @@ impl Placing<'_> {
         let op = self.region.op;
         let inputs = op.inputs.len();
         let sums = if with_sums { self.sums_of(units) } else { vec![Sums::default(); units.len()] };
-        let comes_along =
-            |unit: &Unit| matches!(unit, Unit::One(index) if sums.iter().any(|sums| sums.instructions.contains(index)));
-        let reads = |unit: &Unit| if comes_along(unit) { vec![] } else { unit.reads(op) };
+        let reads = |unit: &Unit| if unit.comes_along(&sums) { vec![] } else { unit.reads(op) };
         let reads: Vec<Vec<u16>> = units.iter().map(reads).collect();
         let mut last_use = vec![None; self.placement.places.len()];
         for (number, reads) in reads.iter().enumerate() {
@@ -325,7 +331,7 @@ impl Placing<'_> {
         let mut loaded = is_placed.clone();
         let mut slots = Slots { count: own, free: Vec::new() };
         let (mut tiles, mut runs, mut in_place) = (Vec::new(), Runs::new(), true);
-        for (number, unit) in units.iter().enumerate().filter(|(_, unit)| !comes_along(unit)) {
+        for (number, unit) in units.iter().enumerate().filter(|(_, unit)| !unit.comes_along(&sums)) {
             for register in reads[number].iter().map(|&register| usize::from(register)) {
                 if !loaded[register] {
                     let slot = slots.take();
@@ -450,7 +456,7 @@ impl Plan<'_> {
             match *step {
                 Step::Load { input, slot } => self.load_tile(input, slot, room, row),
                 Step::Compute { index, to } => self.compute(&self.placement.places, room, row, index, to),
-                Step::Run { .. } => unreachable!("values of rows are computed by loops"),
+                Step::Run { .. } | Step::Sum { .. } => unreachable!("values of rows are computed by loops"),
                 Step::Turn { .. } => unreachable!("rows that are passed over are loaded"),
             }
         }
@@ -471,7 +477,7 @@ impl Plan<'_> {
             }
         }
         let mut along = self.along(pass, room, whole);
-        let asks = asks.filter(|_| pass.asks.is_empty());
+        let asks = asks.filter(|_| !pass.tiles.steps.iter().any(Step::asks));
         let tile = if pass.tiles.in_place && asks.is_none() { pass.tiles.columns(whole.width) } else { TILE };
         for column in (0..whole.width).step_by(tile) {
             if column > 0 {
@@ -497,13 +503,12 @@ impl Plan<'_> {
                         self.pick(&pass.tiles.places, room, span, index);
                     }
                     Step::Compute { index, to } => self.compute(&pass.tiles.places, room, span, index, to),
-                    Step::Run { native, operands: ref places, of_rows, ref steps, ref sums } => {
-                        let own = next(places.len());
+                    Step::Sum { .. } => unreachable!("sums of tiles are added up as those of rows"),
+                    Step::Run { native, operands: ref places, ref asks, of_rows, ref steps, ref sums } => {
+                        let (own, asked) = (next(places.len()), next(asks.len()));
                         if sums.is_empty() {
-                            let asked = own.start..own.end + pass.asks.len();
-                            self.native_at(native, &along.places[asked], (of_rows, steps), span);
+                            self.native_at(native, &along.places[own.start..asked.end], (of_rows, steps), span);
                         } else {
-                            let asked = own.end..own.end + pass.asks.len();
                             let code = (native, sums, pass);
                             self.native_with_sums(code, &along, (own, asked), span.columns, &mut roots);
                         }
@@ -543,17 +548,18 @@ impl Plan<'_> {
     /// The operands of the first tile of a row.
     fn along(&self, pass: &Pass, room: Room, row: Span) -> Along {
         let mut along = Along::default();
-        let mut push = |place: Place| along.push(self, room, place, row);
         for step in &pass.tiles.steps {
             match *step {
-                Step::Run { ref operands, .. } => operands.iter().for_each(|&place| push(place)),
+                Step::Run { ref operands, ref asks, .. } => {
+                    operands.iter().for_each(|&place| along.push(self, room, place, row));
+                    along.push_asks(self, room, asks, row);
+                }
                 Step::Compute { index, .. } if matches!(self.op.code[index].op, Code::Reduce(..)) => {
-                    push(pass.tiles.places[usize::from(self.op.code[index].args[0])]);
+                    along.push(self, room, pass.tiles.places[usize::from(self.op.code[index].args[0])], row);
                 }
                 _ => {}
             }
         }
-        along.push_asks(self, room, &pass.asks, row);
         along
     }
 

@@ -35,13 +35,14 @@ const ADDRESSES: [Register; 10] = [
 ];
 const FREE_TO_USE: usize = 4;
 
-/// The first entries of the table: the number of rows, where the block ends that is computed, and where the last block of a row
-/// begins. The addresses follow, then how far it is from row to row for each.
+/// The first entries of the table: the number of rows, where the vectors of a block or row end, where the last block of a row
+/// begins, and a number of ones. The addresses follow, then how far it is from row to row for each.
 pub mod entries {
     pub const ROWS: usize = 0;
     pub const END: usize = 1;
     pub const LAST: usize = 2;
-    pub const ADDRESSES: usize = 3;
+    pub const ONES: usize = 3;
+    pub const ADDRESSES: usize = 4;
 }
 
 /// The bytes of the function, and its table of constants. What is one number for all lanes is read once, before the loop, as
@@ -52,10 +53,11 @@ pub fn assemble<T: Target>(program: &Program) -> Result<(Vec<u8>, Vec<u32>), Ref
         let program = program.with_fixed(T::CODES.broadcast, &spread[..count]);
         registers::<T>(&program).map(|registers| (program, registers))
     };
-    let (program, (registers, sums)) =
+    let (program, (registers, sums, lines)) =
         (1..=spread.len()).rev().find_map(|count| fixed(count).ok()).map_or_else(|| fixed(0), Ok)?;
     let (constants, instructions, target) = (vec![], vec![], PhantomData::<T>);
-    let mut assembly = Assembly { program: &program, registers, sums, constants, instructions, labels: 0, target };
+    let mut assembly =
+        Assembly { program: &program, registers, sums, lines, constants, instructions, labels: 0, target };
     assembly.function();
     let block = InstructionBlock::new(&assembly.instructions, 0);
     let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE);
@@ -65,9 +67,12 @@ pub fn assemble<T: Target>(program: &Program) -> Result<(Vec<u8>, Vec<u32>), Ref
     Ok((encoded.expect("instructions that the encoder knows").code_buffer, constants))
 }
 
-/// A register for every value that has one, and those of sums. A value's register is free again for the result of the last step
+/// The registers of values that have one, of sums, and of lines that are put together, with their addresses.
+type Registers = (Vec<Register>, Vec<Register>, Vec<(u16, Register)>);
+
+/// A register for every value that has one, those of sums, and those of lines. A value's register is free again for the result of the last step
 /// that reads it.
-fn registers<T: Target>(program: &Program) -> Result<(Vec<Register>, Vec<Register>), Refused> {
+fn registers<T: Target>(program: &Program) -> Result<Registers, Refused> {
     if !program.sums.is_empty() && T::LANES * program.parts != LANES {
         return Err(Refused::Registers);
     }
@@ -80,6 +85,13 @@ fn registers<T: Target>(program: &Program) -> Result<(Vec<Register>, Vec<Registe
     let mut vectors: Vec<Register> = (0..count).rev().map(|i| first + i).collect();
     let sums = (0..program.sums.len() * program.parts).map(|_| vectors.pop().ok_or(Refused::Registers));
     let sums = sums.collect::<Result<_, _>>()?;
+    let of_line = |step: &Step| match step.to {
+        Place::Memory(to) if step.code == T::CODES.store_past_caches => Some(to.address),
+        _ => None,
+    };
+    let of_lines = program.steps.iter().filter_map(of_line).filter(|_| program.cuts_at.is_some());
+    let lines = of_lines.map(|address| Ok((address, vectors.pop().ok_or(Refused::Registers)?)));
+    let lines = lines.collect::<Result<_, _>>()?;
     // The first mask stands for no mask.
     let mut masks: Vec<Register> = (1..7).rev().map(|i| Register::K0 + i).collect();
     let mut registers = vec![Register::None; program.steps.len()];
@@ -122,7 +134,7 @@ fn registers<T: Target>(program: &Program) -> Result<(Vec<Register>, Vec<Registe
             }
         }
     }
-    Ok((registers, sums))
+    Ok((registers, sums, lines))
 }
 
 struct Assembly<'a, T> {
@@ -130,10 +142,22 @@ struct Assembly<'a, T> {
     registers: Vec<Register>,
     /// Of each sum one for every vector.
     sums: Vec<Register>,
+    /// For the address of each result that goes past the caches the line that is put together, where rows are cut.
+    lines: Vec<(u16, Register)>,
     constants: Vec<u32>,
     instructions: Vec<Instruction>,
     labels: u64,
     target: PhantomData<T>,
+}
+
+/// Which elements of a vector are computed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Whole,
+    /// Those of [`TAIL`], which end with it.
+    Head,
+    /// Those of [`TAIL`], which begin with it.
+    Rest,
 }
 
 /// A place in the code.
@@ -154,11 +178,44 @@ impl<T: Target> Assembly<'_, T> {
         for (i, &register) in ADDRESSES.iter().enumerate().take(self.program.addresses) {
             self.address(i as u16, register);
         }
-        let [row, block, start, rest, last] = std::array::from_fn(|_| self.label());
-        let has_blocks = !self.sums.is_empty();
+        let [row, last] = std::array::from_fn(|_| self.label());
         self.fixed(|source| matches!(source, Source::Constant(_)));
         self.place(row);
         self.fixed(|source| matches!(source, Source::One { .. }));
+        match self.program.cuts_at {
+            Some(address) => self.row_of_lines(address),
+            None => self.row(),
+        }
+        let count = self.entry(entries::ROWS);
+        self.add(Instruction::with2(Code::Sub_rm64_imm8, count, 1));
+        self.add(Instruction::with_branch(Code::Je_rel32_64, last.0));
+        for address in 0..self.program.addresses {
+            let step = self.entry(entries::ADDRESSES + self.program.addresses + address);
+            match ADDRESSES.get(address) {
+                Some(&register) => self.add(Instruction::with2(Code::Add_r64_rm64, register, step)),
+                None => {
+                    self.add(Instruction::with2(Code::Mov_r64_rm64, SPARE, step));
+                    let entry = self.entry(entries::ADDRESSES + address);
+                    self.add(Instruction::with2(Code::Add_rm64_r64, entry, SPARE));
+                }
+            }
+        }
+        self.add(Instruction::with_branch(Code::Jmp_rel32_64, row.0));
+        self.place(last);
+        if self.program.cuts_at.is_some() {
+            self.last_line();
+        }
+        self.add(Ok(Instruction::with(Code::VEX_Vzeroupper)));
+        for &register in saved.iter().rev() {
+            self.add(Instruction::with1(Code::Pop_r64, register));
+        }
+        self.add(Ok(Instruction::with(Code::Retnq)));
+    }
+
+    /// The elements of a row.
+    fn row(&mut self) {
+        let [block, start, rest] = std::array::from_fn(|_| self.label());
+        let has_blocks = !self.sums.is_empty();
         self.clear_sums();
         self.add(Instruction::with2(Code::Xor_r32_rm32, Register::ECX, Register::ECX));
         self.add(Instruction::with2(Code::Test_rm64_r64, WHOLE, WHOLE));
@@ -168,7 +225,7 @@ impl<T: Target> Assembly<'_, T> {
             self.block_end();
         }
         self.place(start);
-        self.body(false);
+        self.body(Part::Whole);
         self.add(Instruction::with2(Code::Add_rm64_imm8, INDEX, (T::LANES * self.program.parts) as i32));
         if has_blocks {
             self.add(Instruction::with2(Code::Cmp_r64_rm64, INDEX, self.entry(entries::END)));
@@ -187,31 +244,94 @@ impl<T: Target> Assembly<'_, T> {
             let end = self.label();
             self.add(Instruction::with2(Code::VEX_Kortestw_kr_kr, TAIL, TAIL));
             self.add(Instruction::with_branch(Code::Je_rel32_64, end.0));
-            self.body(true);
+            self.body(Part::Rest);
             self.place(end);
         }
         self.store_sums();
-        let count = self.entry(entries::ROWS);
-        self.add(Instruction::with2(Code::Sub_rm64_imm8, count, 1));
-        self.add(Instruction::with_branch(Code::Je_rel32_64, last.0));
-        for address in 0..self.program.addresses {
-            let step = self.entry(entries::ADDRESSES + self.program.addresses + address);
-            match ADDRESSES.get(address) {
-                Some(&register) => self.add(Instruction::with2(Code::Add_r64_rm64, register, step)),
-                None => {
-                    self.add(Instruction::with2(Code::Mov_r64_rm64, SPARE, step));
-                    let entry = self.entry(entries::ADDRESSES + address);
-                    self.add(Instruction::with2(Code::Add_rm64_r64, entry, SPARE));
-                }
-            }
+    }
+
+    /// The elements of a row, vector by vector as they lie in lines at an address. Those in the line of the row before and in that
+    /// of the next one are computed on their own; what goes there is put together in registers.
+    fn row_of_lines(&mut self, address: u16) {
+        let [lines, start, rest, end] = std::array::from_fn(|_| self.label());
+        let (index, spare, lanes) = (Register::ECX, Register::EAX, LANES as i32);
+        let base = self.base(address);
+        if base != SPARE {
+            self.add(Instruction::with2(Code::Mov_r64_rm64, SPARE, base));
         }
-        self.add(Instruction::with_branch(Code::Jmp_rel32_64, row.0));
-        self.place(last);
-        self.add(Ok(Instruction::with(Code::VEX_Vzeroupper)));
-        for &register in saved.iter().rev() {
-            self.add(Instruction::with1(Code::Pop_r64, register));
+        self.add(Instruction::with2(Code::Xor_r32_rm32, index, index));
+        self.add(Instruction::with1(Code::Neg_rm64, SPARE));
+        self.add(Instruction::with2(Code::Shr_rm32_imm8, spare, size_of::<f32>().ilog2()));
+        self.add(Instruction::with2(Code::And_rm32_imm8, spare, lanes - 1));
+        self.add(Instruction::with_branch(Code::Je_rel32_64, lines.0));
+        // The row begins behind the first element of this vector.
+        self.add(Instruction::with2(Code::Mov_r64_rm64, INDEX, SPARE));
+        self.add(Instruction::with2(Code::Sub_rm64_imm8, INDEX, lanes));
+        self.add(Instruction::with1(Code::Neg_rm32, spare));
+        self.add(Instruction::with2(Code::Add_rm32_imm8, spare, lanes));
+        self.add(Instruction::with3(Code::VEX_Shlx_r32_rm32_r32, spare, self.entry(entries::ONES), spare));
+        self.add(Instruction::with2(Code::VEX_Kmovd_kr_r32, TAIL, spare));
+        self.body(Part::Head);
+        self.add(Instruction::with2(Code::Add_rm64_imm8, INDEX, lanes));
+        self.place(lines);
+        self.add(Instruction::with2(Code::Mov_r64_rm64, SPARE, WHOLE));
+        self.add(Instruction::with2(Code::Sub_r64_rm64, SPARE, INDEX));
+        self.add(Instruction::with2(Code::And_rm64_imm8, SPARE, -lanes));
+        self.add(Instruction::with_branch(Code::Je_rel32_64, rest.0));
+        self.add(Instruction::with2(Code::Add_r64_rm64, SPARE, INDEX));
+        self.add(Instruction::with2(Code::Mov_rm64_r64, self.entry(entries::END), SPARE));
+        self.place(start);
+        self.body(Part::Whole);
+        self.add(Instruction::with2(Code::Add_rm64_imm8, INDEX, lanes));
+        self.add(Instruction::with2(Code::Cmp_r64_rm64, INDEX, self.entry(entries::END)));
+        self.add(Instruction::with_branch(Code::Jb_rel32_64, start.0));
+        self.place(rest);
+        self.add(Instruction::with3(Code::VEX_Kxorw_kr_kr_kr, TAIL, TAIL, TAIL));
+        self.add(Instruction::with2(Code::Mov_r64_rm64, SPARE, WHOLE));
+        self.add(Instruction::with2(Code::Sub_r64_rm64, SPARE, INDEX));
+        self.add(Instruction::with_branch(Code::Je_rel32_64, end.0));
+        self.add(Instruction::with3(Code::VEX_Bzhi_r32_rm32_r32, spare, self.entry(entries::ONES), spare));
+        self.add(Instruction::with2(Code::VEX_Kmovd_kr_r32, TAIL, spare));
+        self.body(Part::Rest);
+        self.place(end);
+    }
+
+    /// Stores the elements in the line behind the last whole one of the last row.
+    fn last_line(&mut self) {
+        let end = self.label();
+        self.add(Instruction::with2(Code::VEX_Kortestw_kr_kr, TAIL, TAIL));
+        self.add(Instruction::with_branch(Code::Je_rel32_64, end.0));
+        for (address, line) in self.lines.clone() {
+            let to = Place::Memory(Elements { address, bytes: size_of::<f32>() as u32, part: 0 });
+            self.store_line(T::CODES.store, to, line, true);
         }
-        self.add(Ok(Instruction::with(Code::Retnq)));
+        self.place(end);
+    }
+
+    /// Puts elements of a vector into the line that is put together, and stores this when it is whole.
+    fn put_in_line(&mut self, step: &Step, line: Register, part: Part) {
+        let &[Source::Value(value)] = &step.sources[..] else { unreachable!("what is stored is in a register") };
+        let mut put = Instruction::default();
+        put.set_code(T::CODES.copy);
+        self.register(&mut put, 0, line);
+        self.register(&mut put, 1, self.registers[usize::from(value)]);
+        put.set_op_mask(TAIL);
+        self.instructions.push(put);
+        if part == Part::Head {
+            self.store_line(step.code, step.to, line, false);
+        }
+    }
+
+    fn store_line(&mut self, code: Code, to: Place, line: Register, masked: bool) {
+        let Place::Memory(elements) = to else { unreachable!("lines go to memory") };
+        let mut store = Instruction::default();
+        store.set_code(code);
+        self.elements(&mut store, 0, elements);
+        self.register(&mut store, 1, line);
+        if masked {
+            store.set_op_mask(TAIL);
+        }
+        self.instructions.push(store);
     }
 
     fn add(&mut self, instruction: Result<Instruction, iced_x86::IcedError>) {
@@ -245,15 +365,15 @@ impl<T: Target> Assembly<'_, T> {
     fn fixed(&mut self, reads: impl Fn(Source) -> bool) {
         for (i, step) in self.program.steps.iter().enumerate().take(self.program.fixed) {
             if reads(step.sources[0]) {
-                self.step(i, step, false);
+                self.step(i, step, Part::Whole);
             }
         }
     }
 
     /// Everything for one vector, of which there may be the elements of [`TAIL`] alone.
-    fn body(&mut self, is_tail: bool) {
+    fn body(&mut self, part: Part) {
         for (i, step) in self.program.steps.iter().enumerate().skip(self.program.fixed) {
-            self.step(i, step, is_tail);
+            self.step(i, step, part);
         }
     }
 
@@ -298,9 +418,19 @@ impl<T: Target> Assembly<'_, T> {
         }
     }
 
-    fn step(&mut self, i: usize, step: &Step, is_tail: bool) {
-        if is_tail && step.to == Place::Nowhere {
+    fn step(&mut self, i: usize, step: &Step, part: Part) {
+        let is_part = part != Part::Whole;
+        if is_part && step.to == Place::Nowhere {
             return;
+        }
+        let line = match step.to {
+            Place::Memory(to) if is_part && step.code == T::CODES.store_past_caches => {
+                self.lines.iter().find(|(address, _)| *address == to.address)
+            }
+            _ => None,
+        };
+        if let Some(&(_, line)) = line {
+            return self.put_in_line(step, line, part);
         }
         let mut instruction = Instruction::default();
         instruction.set_code(step.code);
@@ -309,13 +439,13 @@ impl<T: Target> Assembly<'_, T> {
             Place::Nowhere => {}
             Place::Sum(sum) => {
                 self.register(&mut instruction, operand, self.sums[usize::from(sum)]);
-                if is_tail {
+                if is_part {
                     instruction.set_op_mask(TAIL);
                 }
             }
             Place::Memory(elements) => {
                 self.elements(&mut instruction, operand, elements);
-                if is_tail {
+                if is_part {
                     if step.code == T::CODES.store_past_caches {
                         // Only whole lines go past the caches.
                         instruction.set_code(T::CODES.store);
@@ -359,7 +489,7 @@ impl<T: Target> Assembly<'_, T> {
                 }
                 Source::Memory(elements) => {
                     self.elements(&mut instruction, operand, elements);
-                    if is_tail {
+                    if is_part {
                         instruction.set_op_mask(TAIL);
                         instruction.set_zeroing_masking(true);
                     }

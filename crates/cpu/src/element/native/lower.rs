@@ -46,6 +46,8 @@ pub fn lower<T: Target>(run: &Run) -> Program {
     let mut program = lowering.code.program;
     program.addresses = end.into();
     program.block = run.block;
+    let past_caches = run.outputs.iter().position(|&(_, stored)| stored == Stored::F32PastCaches);
+    program.cuts_at = past_caches.filter(|_| run.cuts_rows).map(|k| outputs + k as u16);
     program
 }
 

@@ -20,6 +20,8 @@ pub struct Native {
     sums: Range<usize>,
     /// Elements of the sums' blocks.
     block: usize,
+    /// Whether rows are cut into vectors by the code.
+    cuts_rows: bool,
 }
 
 /// How elements are computed that fill no vector.
@@ -54,7 +56,8 @@ impl Native {
         let line = |numbers: &[u32]| Line(std::array::from_fn(|i| numbers.get(i).copied().unwrap_or(0)));
         let constants = constants.chunks(LANES).map(line).collect();
         let [_, sums, asks, _] = run.addresses().map(usize::from);
-        Some(Native { code: room.make_exec().ok()?, constants, lanes, rest, sums: sums..asks, block: run.block })
+        let (code, sums) = (room.make_exec().ok()?, sums..asks);
+        Some(Native { code, constants, lanes, rest, sums, block: run.block, cuts_rows: run.cuts_rows })
     }
 
     /// Runs the code on `count` elements of each row at the addresses, inputs first and outputs, sums and what is asked for behind
@@ -71,6 +74,7 @@ impl Native {
         // SAFETY: the caller's promise.
         unsafe {
             match &self.rest {
+                Rest::Masked if self.cuts_rows => self.call(addresses, rows, (count, 0), blocks),
                 Rest::Masked => self.call(addresses, rows, (whole, (1 << rest) - 1), blocks),
                 Rest::Apart { inputs, outputs } => {
                     if whole > 0 {
@@ -106,6 +110,7 @@ impl Native {
         let here = self.blocks(whole + rest.count_ones() as usize);
         let mut table: SmallVec<[usize; 32]> = SmallVec::from_elem(0, entries::ADDRESSES);
         table[entries::ROWS] = rows.count;
+        table[entries::ONES] = usize::MAX;
         table[entries::LAST] = here.saturating_sub(1) * self.block;
         table.extend(addresses.iter().map(|address| address.expose_provenance()));
         // Nobody reads those of a single row.

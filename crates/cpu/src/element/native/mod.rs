@@ -86,6 +86,9 @@ pub struct Run {
     pub block: usize,
     /// Elements of so many bytes each whose lines are asked for meanwhile.
     pub asks: Vec<u32>,
+    /// Whether rows do not all begin with a line of the caches, past which there are results. The first ones do, rows have a
+    /// vector of elements at least and follow each other, and there are no sums.
+    pub cuts_rows: bool,
 }
 
 impl Run {
@@ -132,6 +135,7 @@ impl Run {
             sums: [sums(self, true), sums(other, false)].concat(),
             block: self.block.max(other.block),
             asks: vec![],
+            cuts_rows: false,
         }
     }
 }
@@ -160,6 +164,11 @@ pub fn is_simple(op: &Fused, instr: &Instr, level: Level) -> bool {
 
 fn has_code(level: Level) -> bool {
     cfg!(target_arch = "x86_64") && level >= Level::Avx2
+}
+
+/// Whether code can go past the caches in rows that do not begin with a line of them.
+pub fn cuts_rows(level: Level) -> bool {
+    cfg!(target_arch = "x86_64") && level >= Level::Avx512
 }
 
 /// Whether an instruction can be part of a run on elements of one row: there a value of the row is one for all.

@@ -113,6 +113,8 @@ pub struct Program {
     pub sums: Vec<u16>,
     /// Elements of such a block.
     pub block: usize,
+    /// The address of elements at whose lines rows are cut into vectors.
+    pub cuts_at: Option<u16>,
 }
 
 impl Program {
@@ -191,7 +193,8 @@ pub struct Builder<T> {
 
 impl<T: Target> Builder<T> {
     pub fn new() -> Self {
-        let program = Program { steps: vec![], fixed: 0, addresses: 0, parts: 1, sums: vec![], block: 0 };
+        let program =
+            Program { steps: vec![], fixed: 0, addresses: 0, parts: 1, sums: vec![], block: 0, cuts_at: None };
         Builder { program, target: PhantomData }
     }
 

@@ -292,6 +292,7 @@ fn sums_come_along_by_lanes() {
             sums: vec![1, 0],
             block,
             asks: vec![4, 2],
+            ..Run::default()
         };
         let x = numbers(count as u64, ROWS * count);
         let mut squares = vec![7.0f32; ROWS * count];
@@ -317,6 +318,46 @@ fn sums_come_along_by_lanes() {
         assert_eq!(bits(&lanes), bits(&expected), "{count} elements in blocks of {block}, {level:?}");
         if stores {
             assert_eq!(bits(&squares), bits(&terms[0]), "{count} elements in blocks of {block}, {level:?}");
+        }
+    }
+}
+
+/// Rows that begin anywhere in a line, past the caches and beside results that go through them, with a number for each row.
+#[test]
+fn rows_are_cut_where_lines_begin() {
+    use meshwork_graph::canonical::LANES;
+    const ROWS: usize = 5;
+    let add = instr(Element::Binary(BinaryOp::Add), &[0, 1], DType::F32);
+    for level in levels().filter(|&level| cuts_rows(level)) {
+        for count in (16..70).chain([1000]) {
+            let run = Run {
+                inputs: vec![Stored::F32, Stored::One],
+                code: vec![add.clone()],
+                outputs: vec![(2, Stored::F32PastCaches), (2, Stored::F32)],
+                cuts_rows: true,
+                ..Run::default()
+            };
+            let (x, values) = (numbers(count as u64, ROWS * count), numbers(7, ROWS));
+            let mut lines = vec![crate::stream::Line([0; 64]); (ROWS * count).div_ceil(LANES)];
+            let mut others = vec![7f32; ROWS * count];
+            let line = lines.as_mut_ptr().cast::<f32>();
+            let operands: [(*mut u8, usize); 4] = [
+                (x.as_ptr().cast_mut().cast(), 4 * count),
+                (values.as_ptr().cast_mut().cast(), 4),
+                (line.cast(), 4 * count),
+                (others.as_mut_ptr().cast(), 4 * count),
+            ];
+            let (addresses, steps): (Vec<*mut u8>, Vec<isize>) =
+                operands.into_iter().map(|(address, step)| (address, step as isize)).unzip();
+            // SAFETY: operands of so many rows of `count` elements.
+            unsafe { compile(&run, level).unwrap().run(&addresses, Rows { count: ROWS, steps: &steps }, count) };
+            // SAFETY: the lines are initialised.
+            let found = unsafe { std::slice::from_raw_parts(line, lines.len() * LANES) };
+            let expected: Vec<f32> =
+                x.chunks(count).zip(&values).flat_map(|(row, value)| row.iter().map(move |x| x + value)).collect();
+            assert_eq!(bits(&found[..expected.len()]), bits(&expected), "{count} elements");
+            assert!(found[expected.len()..].iter().all(|x| x.to_bits() == 0), "{count} elements");
+            assert_eq!(bits(&others), bits(&expected), "{count} elements");
         }
     }
 }
