@@ -3,16 +3,12 @@
 use super::ops::Held;
 use crate::Level;
 use crate::index::Place;
-use crate::multiversion;
-use crate::reduce::{Accumulate, Max, Min, Monoid, Prod, Sum, trees};
+use crate::reduce::{Accumulate, Max, Min, Monoid, Prod, Sum, reduce_blocks, reduce_rows, trees};
 use meshwork_graph::DType;
 use meshwork_graph::canonical::{LANES, TreeSum, in_tree_order, lane_tree};
-use meshwork_graph::ops::{PartOf, ReduceOp, TILE_COLUMNS};
-use std::ops::Range;
+use meshwork_graph::ops::{PartOf, ReduceOp};
 use std::sync::OnceLock;
 
-/// Rows of up to so many columns are combined side by side, a group of rows at a time, unless they fill lanes.
-const SHORT: usize = 32;
 /// Blocks from which the trees over their lanes come all at once.
 const FEW: usize = 4;
 /// Rows of a group.
@@ -76,10 +72,10 @@ pub unsafe fn reduce(op: ReduceOp, block: usize, held: Held, rows: &Rows) {
     by_held!(held, T => unsafe {
         let (x, out) = (rows.arg::<T>(0, rows.elements()), rows.out::<T>(rows.rows));
         match op {
-            ReduceOp::Sum => combine_rows(rows.level, Sum, x, rows.columns, block, out),
-            ReduceOp::Prod => combine_rows(rows.level, Prod, x, rows.columns, block, out),
-            ReduceOp::Max => combine_rows(rows.level, Max, x, rows.columns, block, out),
-            ReduceOp::Min => combine_rows(rows.level, Min, x, rows.columns, block, out),
+            ReduceOp::Sum => reduce_rows(rows.level, Sum, x, [rows.columns, block], out),
+            ReduceOp::Prod => reduce_rows(rows.level, Prod, x, [rows.columns, block], out),
+            ReduceOp::Max => reduce_rows(rows.level, Max, x, [rows.columns, block], out),
+            ReduceOp::Min => reduce_rows(rows.level, Min, x, [rows.columns, block], out),
         }
     });
 }
@@ -171,7 +167,7 @@ fn push_blocks<A: Accumulate, M: Monoid<A>>(level: Level, op: M, x: &[A], block:
     for x in x.chunks(TOGETHER * block) {
         let mut results = [M::identity(); TOGETHER];
         let results = &mut results[..x.len().div_ceil(block)];
-        combine_blocks(level, op, x, block, results);
+        reduce_blocks(level, op, x, block, results);
         results.iter().for_each(|result| roots.push(result.word(), joined::<A, M>));
     }
 }
@@ -260,164 +256,4 @@ impl Rows<'_> {
             None
         })
     }
-}
-
-#[inline(always)]
-fn combine_rows_body<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], columns: usize, block: usize, out: &mut [A]) {
-    let mut done = 0;
-    if columns <= SHORT && columns <= block && !columns.is_multiple_of(LANES) {
-        while done + GROUP <= out.len() {
-            let x = &x[done * columns..(done + GROUP) * columns];
-            out[done..done + GROUP].copy_from_slice(&combine_group(op, x, columns));
-            done += GROUP;
-        }
-    }
-    let block = if M::ANY_ORDER { columns } else { block };
-    let blocks = columns.div_ceil(block);
-    let (x, out) = (&x[done * columns..], &mut out[done..]);
-    match blocks {
-        1 => results_of(op, x, Cut { columns, block: columns, blocks }, out),
-        2..=GROUP => merge_blocks::<A, M, GROUP>(op, x, [columns, block], out),
-        _ => merge_blocks::<A, M, TILE_COLUMNS>(op, x, [columns, block], out),
-    }
-}
-
-/// Combines the elements of each row, which has up to `MOST` blocks.
-#[inline(always)]
-fn merge_blocks<A: Accumulate, M: Monoid<A>, const MOST: usize>(
-    op: M,
-    x: &[A],
-    [columns, block]: [usize; 2],
-    out: &mut [A],
-) {
-    let blocks = columns.div_ceil(block);
-    let together = MOST.min(GROUP) / blocks;
-    let mut roots = [M::identity(); MOST];
-    for (rows, results) in x.chunks(together.max(1) * columns).zip(out.chunks_mut(together.max(1))) {
-        results_of(op, rows, Cut { columns, block, blocks }, &mut roots[..results.len() * blocks]);
-        for (roots, y) in roots.chunks_exact_mut(blocks).zip(results) {
-            in_tree_order(blocks, |left, right| roots[left] = M::combine(roots[left], roots[right]));
-            *y = roots[0];
-        }
-    }
-}
-
-/// Lanes in as few lines of the caches as hold them.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Line<T>([T; LANES]);
-
-/// The lanes of a block. What follows it is read with its last terms but replaced by what changes nothing.
-#[inline(always)]
-fn lanes_of<A: Accumulate, M: Monoid<A>>(_: M, x: &[A], block: Range<usize>) -> [A; LANES] {
-    let mut lanes = [M::identity(); LANES];
-    let (chunks, tail) = x[block.clone()].as_chunks::<LANES>();
-    for chunk in chunks {
-        for i in 0..LANES {
-            lanes[i] = M::combine(lanes[i], chunk[i]);
-        }
-    }
-    if tail.is_empty() {
-        return lanes;
-    }
-    match x[block.end - tail.len()..].first_chunk::<LANES>() {
-        Some(chunk) => {
-            for i in 0..LANES {
-                lanes[i] = M::combine(lanes[i], if i < tail.len() { chunk[i] } else { M::identity() });
-            }
-        }
-        None => lanes.iter_mut().zip(tail).for_each(|(lane, x)| *lane = M::combine(*lane, *x)),
-    }
-    lanes
-}
-
-/// As [`meshwork_graph::canonical::lane_tree`].
-#[inline(always)]
-fn tree<A: Accumulate, M: Monoid<A>>(lanes: [A; LANES]) -> A {
-    // Level by level through memory: compilers that see several take the lanes apart and combine them in pairs.
-    let lanes = std::hint::black_box(Line(lanes)).0;
-    let eight: [A; 8] = std::hint::black_box(std::array::from_fn(|i| M::combine(lanes[i], lanes[i + 8])));
-    let four: [A; 4] = std::hint::black_box(std::array::from_fn(|i| M::combine(eight[i], eight[i + 4])));
-    let two: [A; 2] = std::array::from_fn(|i| M::combine(four[i], four[i + 2]));
-    M::combine(two[0], two[1])
-}
-
-/// The results of a group of rows of one block each, lane by lane for all rows at once.
-#[inline(always)]
-fn combine_group<A: Accumulate, M: Monoid<A>>(_: M, x: &[A], columns: usize) -> [A; GROUP] {
-    let mut lanes = [[M::identity(); GROUP]; LANES];
-    for column in 0..columns {
-        let lane = &mut lanes[column % LANES];
-        for i in 0..GROUP {
-            lane[i] = M::combine(lane[i], x[i * columns + column]);
-        }
-    }
-    // The lane tree; lanes without terms change nothing and are left out.
-    let mut used = columns.min(LANES);
-    let mut half = LANES / 2;
-    while half > 0 {
-        for right in half..used.max(half) {
-            let other = lanes[right];
-            for (a, b) in lanes[right - half].iter_mut().zip(other) {
-                *a = M::combine(*a, b);
-            }
-        }
-        used = used.min(half);
-        half /= 2;
-    }
-    lanes[0]
-}
-
-#[inline(always)]
-fn combine_blocks_body<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], block: usize, results: &mut [A]) {
-    results_of(op, x, Cut { columns: x.len(), block, blocks: results.len() }, results);
-}
-
-/// How rows are cut.
-#[derive(Clone, Copy)]
-struct Cut {
-    columns: usize,
-    /// Terms of a block.
-    block: usize,
-    /// Blocks of a row.
-    blocks: usize,
-}
-
-impl Cut {
-    /// The elements of a block, of which rows have the first ones.
-    #[inline(always)]
-    fn range(self, i: usize) -> Range<usize> {
-        let (row, first) = if self.blocks == 1 { (i, 0) } else { (i / self.blocks, i % self.blocks * self.block) };
-        let start = row * self.columns;
-        start + first..start + self.columns.min(first + self.block)
-    }
-}
-
-/// The results of the first blocks.
-#[inline(always)]
-fn results_of<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], cut: Cut, results: &mut [A]) {
-    let mut all = [[M::identity(); LANES]; LANES];
-    let few = if M::ANY_ORDER { results.len() } else { results.len() % LANES };
-    let (many, few) = results.split_at_mut(results.len() - few);
-    let first = many.len();
-    for (group, results) in many.chunks_exact_mut(LANES).enumerate() {
-        for (i, lanes) in all.iter_mut().enumerate() {
-            *lanes = lanes_of(op, x, cut.range(group * LANES + i));
-        }
-        results.copy_from_slice(&trees::<_, M>(&all));
-    }
-    for (i, result) in few.iter_mut().enumerate() {
-        let block = cut.range(first + i);
-        *result = if M::ANY_ORDER { M::all(&x[block]) } else { tree::<A, M>(lanes_of(op, x, block)) };
-    }
-}
-
-multiversion! {
-    /// The results of the blocks of a row.
-    fn combine_blocks<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], block: usize, results: &mut [A]) = combine_blocks_body;
-}
-
-multiversion! {
-    /// Combines the elements of each row.
-    fn combine_rows<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], columns: usize, block: usize, out: &mut [A]) = combine_rows_body;
 }

@@ -2,11 +2,12 @@
 //!
 //! Two ways to the same bits: along *rows* (`rows`), where the terms of one output lie behind each other and fill the lanes,
 //! and over *columns* (`columns`, `lanes`), where outputs lie behind each other and whole rows of them are added at once.
-//! Rows that lie behind each other are one matrix, which one loop runs through. With many outputs the threads share those; with few
+//! Rows that lie behind each other are one matrix (`matrix`), which one loop runs through. With many outputs the threads share those; with few
 //! they share the blocks, whose results wait in scratch memory for the tree.
 
 mod columns;
 mod lanes;
+mod matrix;
 mod monoid;
 mod rows;
 #[cfg(test)]
@@ -17,12 +18,12 @@ use crate::walk::Walk;
 use crate::{Context, Operand, Output};
 pub(crate) use columns::add_rows_by_tree;
 use half::{bf16, f16};
+pub(crate) use matrix::{reduce_blocks, reduce_rows, trees};
 use meshwork_graph::canonical::{Blocks, LANES};
 use meshwork_graph::ops::{Reduce, ReduceOp};
 use meshwork_graph::{DType, Layout};
 pub use monoid::{Accumulate, Term};
 pub(crate) use monoid::{Max, Min, Monoid, Prod, Sum};
-pub(crate) use rows::trees;
 use std::ops::Range;
 
 /// Terms per task below which further threads do not pay.

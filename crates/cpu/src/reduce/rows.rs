@@ -1,13 +1,10 @@
 //! Reductions along rows: the terms of one output lie behind each other and fill the lanes.
 
+use super::matrix::{Tree, reduce_rows};
 use super::monoid::{Accumulate, Monoid, Term};
 use super::{GATHER, GRAIN, Job, LONG, MANY};
 use crate::multiversion;
 use meshwork_graph::canonical::{LANES, in_tree_order, lane_tree};
-use std::ops::Range;
-
-/// Whole blocks of a row from which their trees come all at once.
-const FEW: usize = 4;
 
 impl<T: Term> Job<'_, T> {
     pub(super) fn matrix<M: Monoid<T::Sum>>(&self, op: M) {
@@ -18,7 +15,7 @@ impl<T: Term> Job<'_, T> {
                 let rows = self.first.pointer().add(range.start * terms);
                 (std::slice::from_raw_parts(rows, range.len() * terms), self.output.slice(range.start, range.len()))
             };
-            reduce_rows(self.context.level, op, rows, terms, self.plan.block(0).1, out);
+            reduce_rows(self.context.level, op, rows, [terms, self.plan.block(0).1], out);
         });
     }
 
@@ -98,49 +95,6 @@ impl<T: Term> Job<'_, T> {
     }
 }
 
-/// `TreeSum` without allocation.
-struct Tree<A> {
-    stack: [A; 64],
-    height: usize,
-    count: usize,
-}
-
-impl<A: Accumulate> Tree<A> {
-    fn new() -> Self {
-        Tree { stack: [A::ZERO; 64], height: 0, count: 0 }
-    }
-
-    fn push(&mut self, leaf: A, combine: impl Fn(A, A) -> A) {
-        self.push_root(leaf, 1, combine);
-    }
-
-    /// As many leaves as there are lanes, after a multiple of as many.
-    fn push_all(&mut self, mut leaves: [A; LANES], combine: impl Fn(A, A) -> A) {
-        in_tree_order(LANES, |left, right| leaves[left] = combine(leaves[left], leaves[right]));
-        self.push_root(leaves[0], LANES, combine);
-    }
-
-    /// The root of so many leaves, a power of two, after a multiple of as many.
-    fn push_root(&mut self, mut root: A, leaves: usize, combine: impl Fn(A, A) -> A) {
-        for _ in 0..(self.count / leaves).trailing_ones() {
-            self.height -= 1;
-            root = combine(self.stack[self.height], root);
-        }
-        self.stack[self.height] = root;
-        self.height += 1;
-        self.count += leaves;
-    }
-
-    /// The root of at least one leaf.
-    fn finish(self, combine: impl Fn(A, A) -> A) -> A {
-        let mut root = self.stack[self.height - 1];
-        for left in self.stack[..self.height - 1].iter().rev() {
-            root = combine(*left, root);
-        }
-        root
-    }
-}
-
 #[inline(always)]
 fn add_terms_body<T: Term, M: Monoid<T::Sum>>(_: M, lanes: &mut [T::Sum; LANES], offset: usize, terms: &[T]) {
     if M::ANY_ORDER && terms.len() >= MANY {
@@ -165,81 +119,6 @@ fn add_terms_body<T: Term, M: Monoid<T::Sum>>(_: M, lanes: &mut [T::Sum; LANES],
 }
 
 #[inline(always)]
-fn reduce_rows_body<T: Term, M: Monoid<T::Sum>>(op: M, rows: &[T], terms: usize, block: usize, out: &mut [T]) {
-    for (row, y) in out.iter_mut().enumerate() {
-        let (start, end) = (row * terms, (row + 1) * terms);
-        if terms <= block || M::ANY_ORDER {
-            *y = T::narrow(reduce_block(op, rows, start..end));
-            continue;
-        }
-        let mut tree = Tree::<T::Sum>::new();
-        let mut at = start;
-        while block.is_multiple_of(LANES) && end - at >= FEW * block {
-            let count = ((end - at) / block).min(LANES);
-            let roots = reduce_blocks(op, &rows[at..at + count * block], block);
-            match count {
-                LANES => tree.push_all(roots, M::combine),
-                _ => roots[..count].iter().for_each(|&root| tree.push(root, M::combine)),
-            }
-            at += count * block;
-        }
-        for at in (at..end).step_by(block) {
-            tree.push(reduce_block(op, rows, at..end.min(at + block)), M::combine);
-        }
-        *y = T::narrow(tree.finish(M::combine));
-    }
-}
-
-/// The results of up to as many whole blocks as there are lanes, whose trees come all at once.
-#[inline(always)]
-fn reduce_blocks<T: Term, M: Monoid<T::Sum>>(_: M, rows: &[T], block: usize) -> [T::Sum; LANES] {
-    let mut all = [[M::identity(); LANES]; LANES];
-    for (lanes, block) in all.iter_mut().zip(rows.chunks_exact(block)) {
-        let mut local = *lanes;
-        for chunk in block.as_chunks::<LANES>().0 {
-            for i in 0..LANES {
-                local[i] = M::combine(local[i], chunk[i].widen());
-            }
-        }
-        *lanes = local;
-    }
-    trees::<_, M>(&all)
-}
-
-/// The results of blocks whose lanes these are. With vectors of 512 bits the compiler finds a way that takes twice as long, so
-/// this is compiled once, for any processor.
-#[inline(never)]
-pub fn trees<A: Accumulate, M: Monoid<A>>(all: &[[A; LANES]; LANES]) -> [A; LANES] {
-    all.map(|lanes| lane_tree(lanes, M::combine))
-}
-
-/// The result of a block. What follows it is read with its last terms but replaced by what changes nothing.
-#[inline(always)]
-fn reduce_block<T: Term, M: Monoid<T::Sum>>(_: M, rows: &[T], block: Range<usize>) -> T::Sum {
-    if M::ANY_ORDER && block.len() >= LANES {
-        return M::all(&rows[block]);
-    }
-    let mut lanes = [M::identity(); LANES];
-    let (chunks, tail) = rows[block.clone()].as_chunks::<LANES>();
-    for chunk in chunks {
-        for i in 0..LANES {
-            lanes[i] = M::combine(lanes[i], chunk[i].widen());
-        }
-    }
-    if let Some(chunk) = rows[block.end - tail.len()..].first_chunk::<LANES>() {
-        for i in 0..LANES {
-            let x = if i < tail.len() { chunk[i].widen() } else { M::identity() };
-            lanes[i] = M::combine(lanes[i], x);
-        }
-    } else {
-        for (lane, x) in lanes.iter_mut().zip(tail) {
-            *lane = M::combine(*lane, x.widen());
-        }
-    }
-    lane_tree(lanes, M::combine)
-}
-
-#[inline(always)]
 fn add_sums_body<A: Accumulate, M: Monoid<A>>(_: M, lanes: &mut [A; LANES], terms: &[A]) {
     let mut local = *lanes;
     let (chunks, tail) = terms.as_chunks::<LANES>();
@@ -261,8 +140,4 @@ multiversion! {
 multiversion! {
     /// Adds widened terms to the lanes from lane 0 on.
     fn add_sums<A: Accumulate, M: Monoid<A>>(op: M, lanes: &mut [A; LANES], terms: &[A]) = add_sums_body;
-}
-multiversion! {
-    /// The results of rows of so many terms, in blocks of so many.
-    fn reduce_rows<T: Term, M: Monoid<T::Sum>>(op: M, rows: &[T], terms: usize, block: usize, out: &mut [T]) = reduce_rows_body;
 }
