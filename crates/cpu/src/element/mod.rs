@@ -296,7 +296,7 @@ impl<'a> Plan<'a> {
         let most = if by_rows { (LARGE / columns).next_multiple_of(GROUP) } else { TILE / columns };
         let tile_rows = rows.div_ceil(parts).next_multiple_of(GROUP).min(most).max(1);
         let is_wide = op.space.columns() > TILE;
-        let cuts_rows = by_rows && native::cuts_rows(context.level);
+        let cuts_rows = by_rows && native::cuts_rows(columns, context.level);
         let written: SmallVec<[Written; 4]> = op
             .outputs
             .iter()
@@ -702,7 +702,7 @@ fn goes_by_rows(op: &Fused, level: Level) -> bool {
         Code::Element(_) | Code::Spread => instr.of_rows || native::is_simple_in_a_row(op, instr, level),
         _ => true,
     };
-    (units::LONG..=TILE).contains(&op.space.columns()) && op.code.iter().all(is_simple)
+    (native::least_row(level)..=TILE).contains(&op.space.columns()) && op.code.iter().all(is_simple)
 }
 
 /// Whether a register is a constant of the region.

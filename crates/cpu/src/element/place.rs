@@ -374,7 +374,7 @@ impl<'a> Placing<'a> {
     /// Whether rows do not begin with a line of the caches, but results go past these: code cuts them.
     fn cuts_rows(&self) -> bool {
         let columns = self.region.op.space.columns();
-        native::cuts_rows(self.region.level) && (2..=TILE).contains(&columns) && !columns.is_multiple_of(LANES)
+        native::cuts_rows(columns, self.region.level) && columns <= TILE && !columns.is_multiple_of(LANES)
     }
 
     /// Machine code of a run, the next of the placement, and the step that runs it.

@@ -5,7 +5,7 @@ use super::place::Placing;
 use super::rows::{Lanes, Roots, push_sums};
 use super::units::Unit;
 use super::wide::{Along, Pass};
-use super::{GROUP, Plan, Step, TILE, native, units};
+use super::{GROUP, Plan, Step, TILE, native};
 use crate::element::ops::Held;
 use meshwork_graph::canonical::LANES;
 use meshwork_graph::ops::{Code, ReduceOp};
@@ -33,7 +33,7 @@ impl Placing<'_> {
         for index in units.iter().filter_map(|unit| if let &Unit::One(index) = unit { Some(index) } else { None }) {
             let Code::Reduce(ReduceOp::Sum, block) = op.code[index].op else { continue };
             // Tiles of wide rows are whole blocks anyway.
-            let is_long = op.space.columns() >= units::LONG;
+            let is_long = op.space.columns() >= native::least_row(self.region.level);
             let has_lanes = block.is_multiple_of(LANES) || block >= op.space.columns();
             let fits = is_long && has_lanes && op.space.columns().min(TILE) <= GROUP * block;
             let block = block.next_multiple_of(LANES);

@@ -43,15 +43,12 @@ pub(super) fn units(op: &Fused, level: Level) -> Vec<Unit> {
     let known: Vec<bool> = (0..inputs + op.code.len()).map(|r| r < inputs || is_constant(op, r as u16)).collect();
     let waiting = (0..op.code.len()).filter(|&index| !known[inputs + index]).collect();
     // Machine code that goes from row to row reads the value of each.
-    let is_simple = match op.space.columns() >= LONG {
+    let is_simple = match op.space.columns() >= native::least_row(level) {
         true => native::is_simple_in_a_row,
         false => native::is_simple,
     };
     units_of(op, waiting, known, &|index| is_simple(op, &op.code[index], level))
 }
-
-/// Elements of a row from which machine code goes from row to row: of fewer it computes all rows of a tile as one.
-pub(super) const LONG: usize = 32;
 
 /// The units of some instructions of a region, of which some registers are known; `is_simple` says which can be part of a run.
 pub(super) fn units_of(

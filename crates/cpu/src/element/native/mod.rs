@@ -24,6 +24,7 @@ mod target;
 use super::is_constant;
 use crate::Level;
 use meshwork_graph::DType;
+use meshwork_graph::canonical::LANES;
 use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, Instr, UnaryOp};
 
 /// How elements lie in memory.
@@ -166,9 +167,19 @@ fn has_code(level: Level) -> bool {
     cfg!(target_arch = "x86_64") && level >= Level::Avx2
 }
 
-/// Whether code can go past the caches in rows that do not begin with a line of them.
-pub fn cuts_rows(level: Level) -> bool {
+/// Whether masks take the elements that fill no vector.
+fn has_masks(level: Level) -> bool {
     cfg!(target_arch = "x86_64") && level >= Level::Avx512
+}
+
+/// Elements of a row from which code goes from row to row: of fewer it computes all rows of a tile as one.
+pub fn least_row(level: Level) -> usize {
+    if has_masks(level) { 8 } else { 32 }
+}
+
+/// Whether code can go past the caches in rows of so many elements that do not begin with a line of them.
+pub fn cuts_rows(columns: usize, level: Level) -> bool {
+    has_masks(level) && columns >= LANES
 }
 
 /// Whether an instruction can be part of a run on elements of one row: there a value of the row is one for all.

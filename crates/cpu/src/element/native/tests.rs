@@ -328,7 +328,7 @@ fn rows_are_cut_where_lines_begin() {
     use meshwork_graph::canonical::LANES;
     const ROWS: usize = 5;
     let add = instr(Element::Binary(BinaryOp::Add), &[0, 1], DType::F32);
-    for level in levels().filter(|&level| cuts_rows(level)) {
+    for level in levels().filter(|&level| has_masks(level)) {
         for count in (16..70).chain([1000]) {
             let run = Run {
                 inputs: vec![Stored::F32, Stored::One],
