@@ -159,6 +159,14 @@ def elementwise():
         ("softmax(a, 1)", 2, lambda: torch.softmax(a, 1, out=out)),
     ]:
         report(name, "GB/s", matrices * gigabytes / seconds(work))
+    for columns in [1000, 100]:
+        x, out = a.view(-1, columns), out.view(-1, columns)
+        weight, bias = torch.randn(columns), torch.randn(columns)
+        for name, work in [
+            ("softmax(x, 1)", lambda: torch.softmax(x, 1, out=out)),
+            ("layer_norm(x)", lambda: F.layer_norm(x, (columns,), weight, bias)),
+        ]:
+            report(f"{name} of {columns} columns", "GB/s", 2 * gigabytes / seconds(work))
 
 
 WORK = {
