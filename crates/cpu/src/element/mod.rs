@@ -294,7 +294,8 @@ impl<'a> Plan<'a> {
         let parts = (rows * columns * op.code.len() / GRAIN).clamp(1, 4 * context.par.lanes());
         let by_rows = goes_by_rows(op, context.level);
         let most = if by_rows { (LARGE / columns).next_multiple_of(GROUP) } else { TILE / columns };
-        let tile_rows = rows.div_ceil(parts).next_multiple_of(GROUP).min(most).max(1);
+        let group = GROUP.min(TILE / columns).max(1);
+        let tile_rows = rows.div_ceil(parts).next_multiple_of(group).min(most).max(1);
         let is_wide = op.space.columns() > TILE;
         let cuts_rows = by_rows && native::cuts_rows(columns, context.level);
         let written: SmallVec<[Written; 4]> = op
@@ -453,7 +454,7 @@ impl<'a> Plan<'a> {
             let to = self.slot(room, slot);
             match self.sources.get(register) {
                 Some(source) => {
-                    let is_row = self.by_rows && source.walk.period() == self.columns;
+                    let is_row = self.by_rows && !source.of_rows && source.walk.period() == self.columns;
                     let count = if is_row { self.columns } else { self.slot.min(source.walk.len()) };
                     self.load(register, to, 0, count, room);
                 }

@@ -254,8 +254,11 @@ fn several_results_are_those_of_the_instructions_one_by_one() {
 #[test]
 fn rows_are_combined_and_spread_as_alone() {
     for seed in 0..30 {
-        let spaces: [(&[usize], usize); 10] = [
+        let spaces: [(&[usize], usize); 13] = [
             (&[256, 10], 1),
+            (&[300, 40], 1),
+            (&[1100, 8], 1),
+            (&[61, 200], 1),
             (&[5, 700], 1),
             (&[37, 2], 1),
             (&[5, 33], 1),

@@ -486,7 +486,9 @@ fn rows_that_are_the_same_in_every_tile_are_there_in_each() {
             assert_eq!(bits(&got), bits(&want), "{shape} of {:?} at {:?}", T::DTYPE, context.level);
         });
     }
-    for (rows, columns) in [(1, 7), (33, 1), (70, 16), (19, 256), (7, 300), (3, 1024), (5, 1500)] {
+    for (rows, columns) in
+        [(1, 7), (33, 1), (70, 16), (19, 256), (7, 300), (3, 1024), (5, 1500), (70, 1000), (1100, 40), (1100, 9)]
+    {
         check::<f32>(rows, columns);
         check::<bf16>(rows, columns);
     }

@@ -419,10 +419,7 @@ impl<T: Target> Assembly<'_, T> {
     }
 
     fn step(&mut self, i: usize, step: &Step, part: Part) {
-        let is_part = part != Part::Whole;
-        if is_part && step.to == Place::Nowhere {
-            return;
-        }
+        let is_part = part != Part::Whole && step.to != Place::Nowhere;
         let line = match step.to {
             Place::Memory(to) if is_part && step.code == T::CODES.store_past_caches => {
                 self.lines.iter().find(|(address, _)| *address == to.address)
