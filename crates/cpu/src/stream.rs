@@ -24,6 +24,9 @@ pub struct Share {
 }
 
 impl Share {
+    /// Everything.
+    pub const ALL: Share = Share { index: 0, count: 1 };
+
     /// A part of it.
     pub fn part(self, index: usize, count: usize) -> Share {
         Share { index: self.index * count + index, count: self.count * count }

@@ -8,6 +8,7 @@ use super::rows::Roots;
 use super::sums::Sums;
 use super::wide::{Along, Pass, Runs, Wide, share_of};
 use super::{Place, Plan, Room, Span, Step, TILE};
+use crate::stream::Share;
 use meshwork_graph::ops::Code;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -53,7 +54,7 @@ impl Placing<'_> {
             return None;
         }
         let sums = sums.clone();
-        let (asks, run) = self.asking(&run_last.beside(run_before));
+        let (asks, run) = self.asking(&run_last.beside(run_before), Share::ALL);
         self.placement.natives.push(native::compile(&run, self.region.level).ok()?);
         let (read_of_last, written_by_last) = of_last.split_at(read_last.len());
         let (read_of_before, written_by_before) = of_before.split_at(read_before.len());

@@ -24,6 +24,7 @@ use crate::operand::Shared;
 use crate::stream::{self, Line, Share};
 use crate::walk::{Walk, extent};
 use crate::{Context, Level, Operand, Output, narrow};
+use ahead::Asks;
 use half::{bf16, f16};
 use meshwork_graph::ops::{Code, Element, Fused, Instr, PartOf, TILE_COLUMNS};
 use meshwork_graph::{DType, Scalar};
@@ -82,7 +83,7 @@ enum Step {
     /// Runs machine code, which asks for other operands in what comes next.
     /// Where it spreads values of rows over their elements it goes from row to row, so many bytes in each operand; otherwise
     /// there are no steps, and all rows are computed as one.
-    Run { native: usize, operands: Vec<Place>, asks: Vec<Place>, of_rows: bool, steps: Vec<isize>, sums: Sums },
+    Run { native: usize, operands: Vec<Place>, asks: Asks, of_rows: bool, steps: Vec<isize>, sums: Sums },
     /// Adds up the lanes of a sum's blocks, which machine code has left in a slot.
     Sum { index: usize, lanes: usize, to: Place },
 }
@@ -398,9 +399,9 @@ impl<'a> Plan<'a> {
                 if bands.rows > 1 {
                     let ahead = row + ROWS_AHEAD;
                     if ahead < rows {
-                        self.ask_for(span(part, ahead), Share { index: 0, count: 1 });
+                        self.ask_for(span(part, ahead), Share::ALL);
                     } else if ahead - rows < next_rows {
-                        self.ask_for(span(next, ahead - rows), Share { index: 0, count: 1 });
+                        self.ask_for(span(next, ahead - rows), Share::ALL);
                     }
                     if next_rows > 0 {
                         self.ask_for_blocks(span(next, 0).start, Share { index: row, count: rows });
@@ -504,7 +505,8 @@ impl<'a> Plan<'a> {
                 &Step::Compute { index, to } => self.compute(places, room, span, index, to),
                 Step::Run { native, operands, asks, of_rows, steps, .. } => {
                     let own = operands.iter().map(|&place| self.address(room, place, span));
-                    let asked = asks.iter().map(|&place| self.address(room, place, next.unwrap_or(span)));
+                    let next = next.unwrap_or(span);
+                    let asked = asks.places.iter().map(|&place| self.address_of_share(room, place, next, asks.share));
                     let operands: SmallVec<[*mut u8; 8]> = own.chain(asked).collect();
                     self.native_at(*native, &operands, (*of_rows, steps), span);
                 }

@@ -1,5 +1,6 @@
 //! Places for the registers of a region, and the order of its steps. They are found once for every region.
 
+use super::ahead::Asks;
 use super::native::{self, Native, Refused, Run, Stored};
 use super::ops::held;
 use super::sums::Sums;
@@ -345,12 +346,8 @@ impl<'a> Placing<'a> {
         }
         self.placement.spare = slots.take();
         self.placement.slots = slots.count;
-        // While the longest code computes memory has the most time.
-        let longest = runs.iter().max_by_key(|(_, run)| run.code.len());
-        if let Some((step, run)) = longest.filter(|_| op.space.columns() > 1 && self.placement.steps.len() >= SEVERAL) {
-            let mut steps = std::mem::take(&mut self.placement.steps);
-            self.ask_meanwhile(&mut steps[*step], run);
-            self.placement.steps = steps;
+        if op.space.columns() > 1 && self.placement.steps.len() >= SEVERAL {
+            self.ask_for_tiles(&runs);
         }
         Ok(())
     }
@@ -405,7 +402,7 @@ impl<'a> Placing<'a> {
         let by_rows = !sums.is_empty() || registers().any(|&register| is_spread(register) || is_row(register));
         let steps = registers().filter(|_| by_rows).map(step).collect();
         let (number, sums) = (placement.natives.len(), sums.clone());
-        Ok((native, Step::Run { native: number, operands, asks: vec![], of_rows, steps, sums }))
+        Ok((native, Step::Run { native: number, operands, asks: Asks::NOTHING, of_rows, steps, sums }))
     }
 
     /// What is compiled: registers are numbered anew.

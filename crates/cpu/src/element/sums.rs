@@ -81,11 +81,6 @@ impl Step {
             _ => None,
         }
     }
-
-    /// Whether it asks for what comes next.
-    pub fn asks(&self) -> bool {
-        matches!(self, Step::Run { asks, .. } if !asks.is_empty())
-    }
 }
 
 impl Plan<'_> {

@@ -7,7 +7,7 @@
 use super::joined::Joined;
 use super::native::{self, Refused, is_simple_in_a_row};
 use super::ops::{self, Tile, held};
-use super::place::{Lies, Placing, Region, Slots};
+use super::place::{Lies, Placing, Slots};
 use super::rows::{self, Roots, Rows};
 use super::sums::Sums;
 use super::units::{Unit, halve, units_of};
@@ -271,34 +271,8 @@ impl Placing<'_> {
         if let ([step @ Step::Run { .. }], [(_, run)], true) =
             (&mut pass.tiles.steps[..], &runs[..], pass.tiles.in_place)
         {
-            self.ask_meanwhile(step, run);
+            self.ask_meanwhile(step, run, Share::ALL);
         }
-    }
-
-    /// Has the machine code of a step ask for what comes next, line by line: memory is neither idle then nor has more to bring
-    /// than it can at a time.
-    pub(super) fn ask_meanwhile(&mut self, step: &mut Step, run: &native::Run) {
-        let Step::Run { native, asks, steps, .. } = step else { unreachable!("machine code asks") };
-        let (places, run) = self.asking(run);
-        if let Ok(asking) = native::compile(&run, self.region.level) {
-            if !steps.is_empty() {
-                steps.extend(run.asks.iter().map(|&bytes| bytes as isize * self.region.op.space.columns() as isize));
-            }
-            (self.placement.natives[*native], *asks) = (asking, places);
-        }
-    }
-
-    /// The run that asks, too, and what for: what lies densely in memory, as far as a vector of it is no more than a line.
-    pub(super) fn asking(&self, run: &native::Run) -> (Vec<Place>, native::Run) {
-        let Region { op, lies, written, .. } = self.region;
-        let is_apart = |k: usize| !op.of_rows(op.outputs[k]) && !written[k].streams && written[k].over.is_empty();
-        let sources = (0..op.inputs.len()).filter(|&i| !op.inputs[i].of_rows && lies[i] == Lies::Dense);
-        let sinks = (0..op.outputs.len()).filter(|&k| is_apart(k));
-        let sources = sources.map(|i| (Place::Input(i), op.inputs[i].dtype));
-        let sinks = sinks.map(|k| (Place::Output(k), op.dtype_of(op.outputs[k])));
-        let asks = sources.chain(sinks).map(|(place, dtype)| (place, dtype.size() as u32));
-        let (places, asks) = asks.filter(|&(_, size)| size <= 4).unzip();
-        (places, native::Run { asks, ..run.clone() })
     }
 
     /// The steps that compute a tile in a pass, the last or not, that keeps rows of some registers, and where the registers are
@@ -505,7 +479,7 @@ impl Plan<'_> {
                     Step::Compute { index, to } => self.compute(&pass.tiles.places, room, span, index, to),
                     Step::Sum { .. } => unreachable!("sums of tiles are added up as those of rows"),
                     Step::Run { native, operands: ref places, ref asks, of_rows, ref steps, ref sums } => {
-                        let (own, asked) = (next(places.len()), next(asks.len()));
+                        let (own, asked) = (next(places.len()), next(asks.places.len()));
                         if sums.is_empty() {
                             self.native_at(native, &along.places[own.start..asked.end], (of_rows, steps), span);
                         } else {
@@ -552,7 +526,7 @@ impl Plan<'_> {
             match *step {
                 Step::Run { ref operands, ref asks, .. } => {
                     operands.iter().for_each(|&place| along.push(self, room, place, row));
-                    along.push_asks(self, room, asks, row);
+                    along.push_asks(self, room, &asks.places, row);
                 }
                 Step::Compute { index, .. } if matches!(self.op.code[index].op, Code::Reduce(..)) => {
                     along.push(self, room, pass.tiles.places[usize::from(self.op.code[index].args[0])], row);
