@@ -1,5 +1,6 @@
 //! Fused regions, run tile by tile: all instructions on up to 1,024 elements, whole rows of them, whose registers stay in
-//! the first cache, then on the next ones. Rows with more elements take several passes (`wide.rs`).
+//! the first cache, then on the next ones; where machine code does all that is done to elements on more, which stay in the
+//! second. Rows with more than 1,024 elements take several passes (`wide.rs`).
 
 mod ahead;
 pub mod epilogue;
