@@ -65,6 +65,8 @@ impl Level {
                     && is_x86_feature_detected!("avx512bw")
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
+                    // For masks of so many elements, in machine code.
+                    && is_x86_feature_detected!("bmi2")
             }
             #[cfg(not(target_arch = "x86_64"))]
             Level::Avx2 | Level::Avx512 | Level::Avx512Bf16 => false,

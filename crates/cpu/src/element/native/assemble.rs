@@ -70,8 +70,8 @@ pub fn assemble<T: Target>(program: &Program) -> Result<(Vec<u8>, Vec<u32>), Ref
 /// The registers of values that have one, of sums, and of lines that are put together, with their addresses.
 type Registers = (Vec<Register>, Vec<Register>, Vec<(u16, Register)>);
 
-/// A register for every value that has one, those of sums, and those of lines. A value's register is free again for the result of the last step
-/// that reads it.
+/// A register for every value that has one, those of sums, and those of lines. A value's register is free again for the result
+/// of the last step that reads it.
 fn registers<T: Target>(program: &Program) -> Result<Registers, Refused> {
     if !program.sums.is_empty() && T::LANES * program.parts != LANES {
         return Err(Refused::Registers);
