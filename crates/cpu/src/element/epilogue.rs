@@ -1,8 +1,10 @@
 //! Regions of single elements that run on rectangles of a product as they are finished.
 
 use super::native::Rows;
-use super::place::{Lies, Placement, Region, Written, placement};
-use super::{Place, Step, fill, slice};
+use super::operands::{Goes, Lies, Written};
+use super::place::{Placement, Region, placement};
+use super::tile::{fill, slice};
+use super::{Place, Step};
 use crate::operand::Shared;
 use crate::walk::Walk;
 use crate::{Level, Operand, Output, narrow};
@@ -80,7 +82,7 @@ fn placed(follows: Follows, layouts: &[&Layout], level: Level) -> Option<(Arc<Pl
     let ways: SmallVec<[Way; 8]> = layouts.iter().enumerate().map(way).collect::<Option<_>>()?;
     let lies: SmallVec<[Lies; 8]> = ways.iter().map(|way| way.lies).collect();
     // Elements are read and written by the one run, so that results may lie where inputs do.
-    let written = Written { streams: false, by_lines: false, over: smallvec![] };
+    let written = Written { goes: Goes::Cached, over: smallvec![] };
     let written: SmallVec<[Written; 4]> = smallvec![written; op.outputs.len()];
     let placement = placement(Region { op, lies: &lies, written: &written, level });
     let is_one_run = matches!(placement.steps[..], [Step::Run { .. }]) && !placement.stored.contains(&true);

@@ -2,12 +2,14 @@
 //! row, which reads and computes: one machine code does both, column by column. What the last pass reads of the row that
 //! is kept has been read when the other one writes there.
 
+use super::cut::{Span, TILE};
 use super::native;
 use super::place::Placing;
 use super::rows::Roots;
 use super::sums::Sums;
+use super::tile::Room;
 use super::wide::{Along, Pass, Runs, Wide, share_of};
-use super::{Place, Plan, Room, Span, Step, TILE};
+use super::{Place, Plan, Step};
 use crate::stream::Share;
 use meshwork_graph::ops::Code;
 use smallvec::SmallVec;
@@ -77,7 +79,7 @@ impl Plan<'_> {
         let (Some(joined), [first @ .., before, last]) = (&wide.joined, &wide.passes[..]) else {
             return rows.for_each(|row| self.row(wide, room, row));
         };
-        let whole = |row: usize| Span { start: row, rows: 1, column: 0, columns: 1, width: self.columns };
+        let whole = |row: usize| Span { start: row, rows: 1, column: 0, columns: 1, width: self.cut.columns };
         let share = |number: usize| share_of(number, wide.passes.len());
         for row in rows.clone().map(whole) {
             self.values(&wide.loads, room, row);

@@ -1,50 +1,22 @@
 //! Places for the registers of a region, and the order of its steps. They are found once for every region.
 
-use super::ahead::Asks;
+use super::ahead::{Asks, asked_of};
+use super::cut::TILE;
 use super::native::{self, Native, Refused, Run, Stored};
+use super::operands::{Goes, Lies, Written, is_half};
 use super::ops::held;
 use super::sums::Sums;
 use super::units::{Unit, halve, units};
 use super::wide::Wide;
-use super::{Place, SEVERAL, Step, TILE, is_constant, is_half};
+use super::{Place, SEVERAL, Step, is_constant};
 use crate::Level;
 use crossbeam_utils::CachePadded;
 use meshwork_graph::DType;
-use meshwork_graph::canonical::LANES;
 use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, ReduceOp, UnaryOp};
 use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, PoisonError, RwLock};
-
-/// How an input lies in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Lies {
-    /// Element after element, in every tile.
-    Dense,
-    /// One element for every tile.
-    One,
-    /// One element for all.
-    Constant,
-    /// The same elements for every tile.
-    Repeated,
-    /// The same elements for every row.
-    Row,
-    /// In a strip of rows that are turned, of which every tile is a part of one.
-    Turned,
-    Otherwise,
-}
-
-/// How an output is written.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Written {
-    /// Past the caches.
-    pub streams: bool,
-    /// And every tile begins with a line of them.
-    pub by_lines: bool,
-    /// Inputs that lie in the same place.
-    pub over: SmallVec<[u16; 2]>,
-}
 
 /// Where everything is while a tile runs, and what is done.
 #[derive(Debug)]
@@ -64,6 +36,8 @@ pub(super) struct Placement {
     pub kept: usize,
     /// Slot for the narrowed result where it is streamed.
     pub spare: usize,
+    /// What is asked for before a tile is computed.
+    pub asked: Vec<Place>,
     /// How rows are computed that are wider than a tile.
     pub wide: Option<Wide>,
 }
@@ -176,6 +150,7 @@ impl<'a> Placing<'a> {
             slots: 0,
             kept: 0,
             spare: 0,
+            asked: asked_of(region),
             wide: None,
         };
         Placing { region, placement }
@@ -288,7 +263,7 @@ impl<'a> Placing<'a> {
                 }
                 let direct = sink.filter(|&k| self.is_direct(k, unit, number, &last_use));
                 // Sums are of rows that are not cut.
-                let direct = direct.filter(|&k| !(self.cuts_rows() && written[k].streams && !sums[number].is_empty()));
+                let direct = direct.filter(|&k| written[k].goes != Goes::CutRows || sums[number].is_empty());
                 self.placement.places[usize::from(register)] = match direct {
                     Some(k) => Place::Output(k),
                     None => Place::Slot(slots.take()),
@@ -360,18 +335,12 @@ impl<'a> Placing<'a> {
         let is_narrow = is_half(op.dtype_of(register));
         let is_read = last_use[usize::from(register)].is_some();
         match unit {
-            Unit::One(_) => written[k].over.is_empty() && !written[k].streams && !is_narrow,
-            Unit::Run(_) if written[k].streams => {
-                written[k].by_lines && op.dtype_of(register) == DType::F32 && !is_read
+            Unit::One(_) => written[k].over.is_empty() && !written[k].streams() && !is_narrow,
+            Unit::Run(_) if written[k].streams() => {
+                written[k].goes != Goes::Streamed && op.dtype_of(register) == DType::F32 && !is_read
             }
             Unit::Run(_) => written[k].over.iter().all(is_over_by) && !(is_narrow && is_read),
         }
-    }
-
-    /// Whether rows do not begin with a line of the caches, but results go past these: code cuts them.
-    fn cuts_rows(&self) -> bool {
-        let columns = self.region.op.space.columns();
-        native::cuts_rows(columns, self.region.level) && columns <= TILE && !columns.is_multiple_of(LANES)
     }
 
     /// Machine code of a run, the next of the placement, and the step that runs it.
@@ -414,10 +383,13 @@ impl<'a> Placing<'a> {
             _ if op.of_rows(register) && !of_rows => Some(Stored::One),
             Place::Input(i) if self.is_one(i) => Some(Stored::One),
             Place::Slot(_) | Place::Kept { .. } | Place::Turned(_) => Stored::held(op.dtype_of(register)),
-            Place::Output(k) if self.region.written[k].streams => Some(Stored::F32PastCaches),
+            Place::Output(k) if self.region.written[k].streams() => Some(Stored::F32PastCaches),
             Place::Input(_) | Place::Output(_) => Stored::of(op.dtype_of(register)),
         };
-        let goes_past_caches = |&register: &u16| matches!(places[usize::from(register)], Place::Output(k) if self.region.written[k].streams);
+        let cuts_rows = |&register: &u16| match places[usize::from(register)] {
+            Place::Output(k) => self.region.written[k].goes == Goes::CutRows,
+            _ => false,
+        };
         let mut numbers: Vec<u16> = reads.to_vec();
         let mut code = vec![];
         for &index in run {
@@ -445,7 +417,7 @@ impl<'a> Placing<'a> {
             sums: sums.instructions.iter().map(|&index| number(op.code[index].args[0])).collect(),
             block: sums.block,
             asks: vec![],
-            cuts_rows: self.cuts_rows() && results.iter().any(goes_past_caches),
+            cuts_rows: results.iter().any(cuts_rows),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Random regions against their instructions one by one, each result stored between.
 
-use super::place::{self, Lies, Written, placement};
+use super::operands::{Goes, Lies, Written};
+use super::place::{self, placement};
 use super::run;
 use crate::stream::STREAM_BYTES;
 use crate::testing::{Case, Sample, bits, each_context, samples};
@@ -338,7 +339,7 @@ fn what_is_costly_is_kept_for_the_next_pass() {
         let shape = Shape::new(&[3, columns]);
         let mut fused = softmax(&shape);
         fused.outputs.push(4);
-        let written = [false; 2].map(|streams| Written { streams, by_lines: streams, over: SmallVec::new() });
+        let written = [(); 2].map(|()| Written { goes: Goes::Cached, over: SmallVec::new() });
         let lies = &[Lies::Dense];
         let region = place::Region { op: &fused, lies, written: &written, level: Level::Portable };
         assert_eq!(placement(region).kept, kept, "{columns} columns");
@@ -366,7 +367,7 @@ fn the_last_pass_over_a_row_is_joined_with_the_next_row() {
     with_largest.outputs[0] = 8;
     let x = samples::<f32>(11, shape.numel());
     let layout = Layout::contiguous(&shape);
-    let written = [Written { streams: false, by_lines: false, over: SmallVec::new() }];
+    let written = [Written { goes: Goes::Cached, over: SmallVec::new() }];
     for (fused, may_be_joined) in [(alone, true), (with_largest, false)] {
         each_context(|context| {
             let level = context.level;
@@ -388,7 +389,7 @@ fn the_last_pass_over_a_row_is_joined_with_the_next_row() {
 #[test]
 fn sums_of_wide_rows_come_along_with_their_terms() {
     let dtype = DType::F32;
-    let written = [false; 3].map(|streams| Written { streams, by_lines: streams, over: SmallVec::new() });
+    let written = [(); 3].map(|()| Written { goes: Goes::Cached, over: SmallVec::new() });
     for (columns, block) in [(1100, 64), (3001, 512), (9001, 1024), (40_000, 1024), (3001, 16)] {
         let shape = Shape::new(&[5, columns]);
         let instr = |op: Code, args: [u16; 2], of_rows| Instr { op, args: [args[0], args[1], 0], of_rows, dtype };

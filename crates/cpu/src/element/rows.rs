@@ -3,14 +3,12 @@
 use super::ops::Held;
 use crate::Level;
 use crate::index::Place;
-use crate::reduce::{Accumulate, Max, Min, Monoid, Prod, Sum, reduce_blocks, reduce_rows, trees};
+use crate::reduce::{Accumulate, FEW, Max, Min, Monoid, Prod, Sum, merge, reduce_blocks, reduce_rows, trees};
 use meshwork_graph::DType;
-use meshwork_graph::canonical::{LANES, TreeSum, in_tree_order, lane_tree};
+use meshwork_graph::canonical::{LANES, TreeSum, lane_tree};
 use meshwork_graph::ops::{PartOf, ReduceOp};
 use std::sync::OnceLock;
 
-/// Blocks from which the trees over their lanes come all at once.
-const FEW: usize = 4;
 /// Rows of a group.
 pub const GROUP: usize = 16;
 
@@ -138,27 +136,27 @@ pub struct Lanes([f32; LANES]);
 
 /// Adds the sums of blocks whose lanes these are, up to a group of them.
 pub fn push_sums(blocks: &[Lanes], roots: &mut Roots) {
-    let mut push = |sum: f32| roots.push(sum.word(), joined::<f32, Sum>);
-    if blocks.len() < FEW {
-        return blocks.iter().for_each(|block| push(lane_tree(block.0, f32::add)));
-    }
-    let mut all = [[f32::ZERO; LANES]; GROUP];
-    all.iter_mut().zip(blocks).for_each(|(lanes, block)| *lanes = block.0);
-    trees::<_, Sum>(&all).into_iter().take(blocks.len()).for_each(push);
+    sums_of(blocks).iter().take(blocks.len()).for_each(|sum| roots.push(sum.word(), joined::<f32, Sum>));
 }
 
 /// The sums of rows of so many blocks, up to a group of them, whose lanes these are.
 pub fn sum_blocks(lanes: &[Lanes], blocks: usize, out: &mut [f32]) {
     let together = GROUP / blocks;
     for (lanes, out) in lanes.chunks(together * blocks).zip(out.chunks_mut(together)) {
-        let mut all = [[f32::ZERO; LANES]; GROUP];
-        all.iter_mut().zip(lanes).for_each(|(all, lanes)| *all = lanes.0);
-        let mut sums = trees::<_, Sum>(&all);
-        for (sums, out) in sums.chunks_exact_mut(blocks).zip(out) {
-            in_tree_order(blocks, |left, right| sums[left] = f32::add(sums[left], sums[right]));
-            *out = sums[0];
-        }
+        merge::<f32, Sum>(&mut sums_of(lanes)[..lanes.len()], blocks, out);
     }
+}
+
+/// The sums of blocks whose lanes these are, up to a group of them.
+fn sums_of(blocks: &[Lanes]) -> [f32; GROUP] {
+    if blocks.len() < FEW {
+        let mut sums = [f32::ZERO; GROUP];
+        sums.iter_mut().zip(blocks).for_each(|(sum, block)| *sum = lane_tree(block.0, f32::add));
+        return sums;
+    }
+    let mut all = [[f32::ZERO; LANES]; GROUP];
+    all.iter_mut().zip(blocks).for_each(|(lanes, block)| *lanes = block.0);
+    trees::<_, Sum>(&all)
 }
 
 fn push_blocks<A: Accumulate, M: Monoid<A>>(level: Level, op: M, x: &[A], block: usize, roots: &mut Roots) {

@@ -1,11 +1,12 @@
 //! Sums that machine code adds up along with their terms, which need not lie in memory then.
 
+use super::cut::TILE;
 use super::ops::held;
 use super::place::Placing;
-use super::rows::{Lanes, Roots, push_sums};
+use super::rows::{GROUP, Lanes, Roots, push_sums};
 use super::units::Unit;
 use super::wide::{Along, Pass};
-use super::{GROUP, Plan, Step, TILE, native};
+use super::{Plan, Step, native};
 use crate::element::ops::Held;
 use meshwork_graph::canonical::LANES;
 use meshwork_graph::ops::{Code, ReduceOp};

@@ -1,9 +1,12 @@
+use super::cut::RUN;
 use super::*;
 use crate::Par;
 use crate::math;
+use crate::stream;
 use crate::testing::{self, Case, Sample, bits, each_context, samples};
-use meshwork_graph::ops::{BinaryOp, Instr, ReduceOp, Source, Space, UnaryOp};
-use meshwork_graph::{Layout, Shape};
+use half::{bf16, f16};
+use meshwork_graph::ops::{BinaryOp, Element, Instr, ReduceOp, Source, Space, UnaryOp};
+use meshwork_graph::{DType, Layout, Scalar, Shape};
 use smallvec::SmallVec;
 
 const UNARY: [UnaryOp; 19] = {

@@ -4,14 +4,17 @@
 //! stored in the last, so that they may lie where operands do (`joined.rs` does it along with the next row). What is simple is
 //! machine code here too, for which values of the row are one for all elements.
 
+use super::cut::{Span, TILE};
 use super::joined::Joined;
-use super::native::{self, Refused, is_simple_in_a_row};
+use super::native::{self, Native, Refused, is_simple_in_a_row};
+use super::operands::{Lies, is_half};
 use super::ops::{self, Tile, held};
-use super::place::{Lies, Placing, Slots};
+use super::place::{Placing, Slots};
 use super::rows::{self, Roots, Rows};
 use super::sums::Sums;
+use super::tile::Room;
 use super::units::{Unit, halve, units_of};
-use super::{Place, Plan, Room, Span, Step, TILE, is_constant, is_half};
+use super::{Place, Plan, Step, is_constant, is_costly};
 use crate::Level;
 use crate::stream::{LINE, Share};
 use meshwork_graph::DType;
@@ -68,6 +71,15 @@ impl Tiles {
     }
 }
 
+/// How rows can be passed over.
+struct Attempt {
+    passes: Vec<Pass>,
+    joined: Option<Joined>,
+    natives: Vec<Native>,
+    stored: Vec<bool>,
+    slots: usize,
+}
+
 /// Runs of instructions that became machine code, with the registers that they read.
 pub(super) type Runs = Vec<(Vec<u16>, native::Run)>;
 
@@ -87,10 +99,6 @@ pub(super) fn share_of(pass: usize, passes: usize) -> Option<Share> {
 fn combines(op: Code) -> bool {
     matches!(op, Code::Reduce(..) | Code::Gather(..))
 }
-
-/// What an operation costs at least whose elements are kept: moving an f32 to memory and back, which the second cache does
-/// in less time.
-const COSTLY: u64 = 16;
 
 /// For each register the pass in which its elements can be computed, or before which a value of rows is known.
 fn stages(op: &Fused) -> Vec<usize> {
@@ -135,25 +143,24 @@ impl Placing<'_> {
         let kept = self.kept(&stages, last);
         let after = self.of_rows(last + 1, &stages);
         let mut attempt = |with_sums: bool| {
-            self.placement.natives.clear();
-            let mut slots = slots.count;
+            let mut count = slots.count;
             let pass = |pass| {
                 let asks = share_of(pass, last + 1).is_some_and(|share| share.count == 1);
-                self.pass((pass, pass == last), (&stages, &kept), (with_sums, asks), own, &mut slots)
+                self.pass((pass, pass == last), (&stages, &kept), (with_sums, asks), own, &mut count)
             };
             let (passes, runs): (Vec<Pass>, Vec<Runs>) = (0..=last).map(pass).unzip();
-            self.placement.spare = slots;
-            self.placement.slots = slots + 1;
             let joined = self.joined(&passes, &runs, &stages, &kept);
-            (passes, joined)
+            let (natives, stored) = (std::mem::take(&mut self.placement.natives), self.placement.stored.clone());
+            Attempt { passes, joined, natives, stored, slots: count }
         };
-        let (mut passes, mut joined) = attempt(true);
+        let with_sums = attempt(true);
         // Passes that come together gain more than sums that come along, where there are not registers for both.
         let has_sums = |pass: &Pass| pass.tiles.steps.iter().any(|step| step.sums().is_some());
-        if joined.is_none() && passes.iter().any(has_sums) {
-            let without_sums = attempt(false);
-            (passes, joined) = if without_sums.1.is_some() { without_sums } else { attempt(true) };
-        }
+        let may_gain = with_sums.joined.is_none() && with_sums.passes.iter().any(has_sums);
+        let without_sums = may_gain.then(|| attempt(false)).filter(|attempt| attempt.joined.is_some());
+        let Attempt { passes, joined, natives, stored, slots } = without_sums.unwrap_or(with_sums);
+        (self.placement.natives, self.placement.stored) = (natives, stored);
+        (self.placement.spare, self.placement.slots) = (slots, slots + 1);
         Wide { loads, passes, joined, after }
     }
 
@@ -172,10 +179,6 @@ impl Placing<'_> {
     fn kept(&mut self, stages: &[usize], last: usize) -> Vec<Option<usize>> {
         let op = self.region.op;
         let mut kept = vec![None; self.placement.places.len()];
-        let is_costly = |index: usize| match op.code[index].op {
-            Code::Element(element) => element.cost(op.dtype_of(op.code[index].args[0])) >= COSTLY,
-            _ => false,
-        };
         let mut passes: Vec<Vec<usize>> = vec![];
         for pass in 0..=last {
             // What an earlier pass keeps is not computed in this one, and neither is what only that needs.
@@ -183,7 +186,7 @@ impl Placing<'_> {
                 let due = self.due((pass, pass == last), stages, &kept);
                 let computed_before = |&&index: &&usize| passes.iter().any(|due| due.contains(&index));
                 let fits = |&&index: &&usize| self.placement.kept + self.kept_bytes(index) <= MOST_KEPT;
-                let costly = due.iter().rev().filter(|&&index| is_costly(index));
+                let costly = due.iter().rev().filter(|&&index| is_costly(op, &op.code[index]));
                 let Some(&index) = costly.filter(computed_before).find(fits) else { break due };
                 let register = op.inputs.len() + index;
                 kept[register] = passes.iter().position(|due| due.contains(&index));
@@ -392,7 +395,7 @@ impl Along {
 
     /// Adds what is asked for while a row is passed over; of the last one nothing comes that is not there.
     pub fn push_asks(&mut self, plan: &Plan, room: Room, asks: &[Place], row: Span) {
-        let next = Span { start: (row.start + 1).min(plan.rows - 1), ..row };
+        let next = Span { start: (row.start + 1).min(plan.cut.rows - 1), ..row };
         asks.iter().for_each(|&place| self.push(plan, room, place, next));
     }
 
@@ -407,7 +410,7 @@ impl Along {
 impl Plan<'_> {
     /// Computes one row.
     pub(super) fn row(&self, wide: &Wide, room: Room, row: usize) {
-        let whole = Span { start: row, rows: 1, column: 0, columns: 1, width: self.columns };
+        let whole = Span { start: row, rows: 1, column: 0, columns: 1, width: self.cut.columns };
         self.values(&wide.loads, room, whole);
         for (number, pass) in wide.passes.iter().enumerate() {
             self.pass(pass, room, whole, share_of(number, wide.passes.len()));
@@ -489,7 +492,11 @@ impl Plan<'_> {
                     }
                 }
                 if let Some(share) = asks {
-                    self.ask_for(Span { start: whole.start + 1, ..span }, share.part(number, pass.tiles.steps.len()));
+                    self.ask_for(
+                        room,
+                        Span { start: whole.start + 1, ..span },
+                        share.part(number, pass.tiles.steps.len()),
+                    );
                 }
             }
             if pass.stores {

@@ -8,7 +8,7 @@ use std::ops::Range;
 /// Blocks whose trees come at once.
 const TOGETHER: usize = LANES;
 /// Blocks from which their trees come at once.
-const FEW: usize = 4;
+pub const FEW: usize = 4;
 /// Columns of very short rows, whose lanes are combined side by side for many rows, at most.
 const SHORT: usize = 7;
 
@@ -26,6 +26,15 @@ multiversion! {
 #[inline(never)]
 pub fn trees<A: Accumulate, M: Monoid<A>>(all: &[[A; LANES]; LANES]) -> [A; LANES] {
     all.map(|lanes| lane_tree(lanes, M::combine))
+}
+
+/// The results of rows of so many blocks, whose results these are.
+#[inline(always)]
+pub fn merge<T: Term, M: Monoid<T::Sum>>(roots: &mut [T::Sum], blocks: usize, out: &mut [T]) {
+    for (roots, y) in roots.chunks_exact_mut(blocks).zip(out) {
+        in_tree_order(blocks, |left, right| roots[left] = M::combine(roots[left], roots[right]));
+        *y = T::narrow(roots[0]);
+    }
 }
 
 /// `TreeSum` without allocation.
@@ -133,10 +142,7 @@ fn reduce_rows_body<T: Term, M: Monoid<T::Sum>>(op: M, x: &[T], [columns, block]
     for (x, out) in x.chunks(together * columns).zip(out.chunks_mut(together)) {
         let roots = &mut roots[..out.len() * cut.blocks];
         results_of(op, x, cut, roots);
-        for (roots, y) in roots.chunks_exact_mut(cut.blocks).zip(out) {
-            in_tree_order(cut.blocks, |left, right| roots[left] = M::combine(roots[left], roots[right]));
-            *y = T::narrow(roots[0]);
-        }
+        merge::<T, M>(roots, cut.blocks, out);
     }
 }
 

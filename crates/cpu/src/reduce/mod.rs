@@ -18,7 +18,7 @@ use crate::walk::Walk;
 use crate::{Context, Operand, Output};
 pub(crate) use columns::add_rows_by_tree;
 use half::{bf16, f16};
-pub(crate) use matrix::{reduce_blocks, reduce_rows, trees};
+pub(crate) use matrix::{FEW, merge, reduce_blocks, reduce_rows, trees};
 use meshwork_graph::canonical::{Blocks, LANES};
 use meshwork_graph::ops::{Reduce, ReduceOp};
 use meshwork_graph::{DType, Layout};

@@ -3,7 +3,7 @@
 use super::program::{Builder, Program, Source};
 use super::target::{NO_EXCEPTION, ONE, SIGN, Target};
 use super::{Run, Stored};
-use crate::element::is_half;
+use crate::element::operands::is_half;
 use crate::element::place::is_exact;
 use crate::math::{Arithmetic, functions};
 use half::{bf16, f16};
