@@ -168,7 +168,7 @@ impl Bands {
 }
 
 /// Whether machine code does all that is done to elements, row by row.
-fn goes_by_rows(op: &Fused, level: Level) -> bool {
+pub fn goes_by_rows(op: &Fused, level: Level) -> bool {
     let is_simple = |instr: &Instr| match instr.op {
         Code::Element(_) | Code::Spread => instr.of_rows || native::is_simple_in_a_row(op, instr, level),
         _ => true,

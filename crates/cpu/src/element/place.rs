@@ -1,12 +1,12 @@
 //! Places for the registers of a region, and the order of its steps. They are found once for every region.
 
 use super::ahead::{Asks, asked_of};
-use super::cut::TILE;
+use super::cut::{TILE, goes_by_rows};
 use super::native::{self, Native, Refused, Run, Stored};
 use super::operands::{Goes, Lies, Written, is_half};
 use super::ops::held;
 use super::sums::Sums;
-use super::units::{Unit, halve, units};
+use super::units::{Unit, halve, repeat_cheap, units};
 use super::wide::Wide;
 use super::{Place, SEVERAL, Step, is_constant};
 use crate::Level;
@@ -161,7 +161,12 @@ impl<'a> Placing<'a> {
             self.placement.wide = Some(self.place_wide());
             return self.placement;
         }
-        let mut units = units(self.region.op, self.region.level);
+        let Region { op, level, .. } = self.region;
+        let mut units = units(op, level);
+        if goes_by_rows(op, level) {
+            let sums = self.sums_of(&units);
+            repeat_cheap(&mut units, op, &|unit| unit.comes_along(&sums));
+        }
         let mut with_sums = true;
         loop {
             let mut attempt = Placing::new(self.region);
@@ -170,7 +175,7 @@ impl<'a> Placing<'a> {
                 Err((_, Refused::Registers)) if with_sums => with_sums = false,
                 Err((number, Refused::Registers)) => halve(&mut units, number),
                 // Loops for everything.
-                Err((_, Refused::Memory)) => units = super::units::units(self.region.op, Level::Portable),
+                Err((_, Refused::Memory)) => units = super::units::units(op, Level::Portable),
             }
         }
     }

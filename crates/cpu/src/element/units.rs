@@ -1,8 +1,8 @@
 //! The order of a region's instructions: what machine code can do comes together.
 
-use super::{is_constant, native};
+use super::{COSTLY, is_constant, native};
 use crate::Level;
-use meshwork_graph::ops::Fused;
+use meshwork_graph::ops::{Code, Fused};
 
 /// What is done at once.
 #[derive(Debug)]
@@ -67,6 +67,63 @@ pub(super) fn units_of(
         units.extend(others.into_iter().map(Unit::One));
     }
     units
+}
+
+/// Has each run of elements compute by itself what another one has computed, where that costs less than moving a tile to the second
+/// cache and back; `comes_along` says which units read nothing from memory.
+pub(super) fn repeat_cheap(units: &mut Vec<Unit>, op: &Fused, comes_along: &dyn Fn(&Unit) -> bool) {
+    let computed = |register: &u16| usize::from(*register).checked_sub(op.inputs.len());
+    // Whether it is in memory anyway: results, and what loops read and compute.
+    let mut in_memory = vec![false; op.code.len()];
+    op.outputs.iter().filter_map(computed).for_each(|index| in_memory[index] = true);
+    for unit in units.iter().filter(|unit| matches!(unit, Unit::One(_)) && !comes_along(unit)) {
+        unit.reads(op).iter().filter_map(computed).for_each(|index| in_memory[index] = true);
+        unit.instructions().iter().for_each(|&index| in_memory[index] = true);
+    }
+    // What has to be computed for a value of elements that is not in memory, if that is cheap.
+    let cheap = |index: usize| {
+        let (mut chain, mut cost) = (vec![index], 0);
+        let mut next = 0;
+        while let Some(&index) = chain.get(next) {
+            let instr = &op.code[index];
+            cost += match instr.op {
+                Code::Element(element) => element.cost(op.dtype_of(instr.args[0])),
+                Code::Spread => 0,
+                _ => return None,
+            };
+            let others =
+                instr.reads().iter().filter(|&&arg| !op.of_rows(arg) && !is_constant(op, arg)).filter_map(computed);
+            let others: Vec<usize> = others.filter(|&other| !in_memory[other] && !chain.contains(&other)).collect();
+            chain.extend(others);
+            next += 1;
+        }
+        (cost < COSTLY).then_some(chain)
+    };
+    for unit in units.iter_mut() {
+        let reads = unit.reads(op);
+        let Unit::Run(run) = unit else { continue };
+        if op.code[run[0]].of_rows {
+            continue;
+        }
+        let of_elements = reads.iter().filter(|&&register| !op.of_rows(register)).filter_map(computed);
+        run.extend(of_elements.filter(|&index| !in_memory[index]).filter_map(cheap).flatten());
+        run.sort_unstable();
+        run.dedup();
+    }
+    // What nobody needs any more.
+    let mut wanted = in_memory;
+    for unit in units.iter_mut().rev() {
+        let is_loop = matches!(unit, Unit::One(_));
+        for &index in unit.instructions().iter().rev() {
+            if is_loop || wanted[index] {
+                op.code[index].reads().iter().filter_map(computed).for_each(|arg| wanted[arg] = true);
+            }
+        }
+        if let Unit::Run(run) = unit {
+            run.retain(|&index| wanted[index]);
+        }
+    }
+    units.retain(|unit| !unit.instructions().is_empty());
 }
 
 /// Makes two runs of one that has too many values.
