@@ -5,7 +5,7 @@ use super::cut::{TILE, goes_by_rows};
 use super::native::{self, Native, Refused, Run, Stored};
 use super::operands::{Goes, Lies, Written, is_half};
 use super::ops::held;
-use super::sums::Sums;
+use super::sums::{Sums, comes_along};
 use super::units::{Unit, halve, repeat_cheap, units};
 use super::wide::Wide;
 use super::{Place, SEVERAL, Step, is_constant};
@@ -165,7 +165,7 @@ impl<'a> Placing<'a> {
         let mut units = units(op, level);
         if goes_by_rows(op, level) {
             let sums = self.sums_of(&units);
-            repeat_cheap(&mut units, op, &|unit| unit.comes_along(&sums));
+            repeat_cheap(&mut units, op, &|units, number| comes_along(units, number, &sums));
         }
         let mut with_sums = true;
         loop {
@@ -175,7 +175,7 @@ impl<'a> Placing<'a> {
                 Err((_, Refused::Registers)) if with_sums => with_sums = false,
                 Err((number, Refused::Registers)) => halve(&mut units, number),
                 // Loops for everything.
-                Err((_, Refused::Memory)) => units = super::units::units(op, Level::Portable),
+                Err((_, Refused::Memory)) => (units, with_sums) = (super::units::units(op, Level::Portable), false),
             }
         }
     }
@@ -198,8 +198,8 @@ impl<'a> Placing<'a> {
         let Region { op, lies, written, .. } = self.region;
         let (inputs, count) = (op.inputs.len(), self.placement.places.len());
         let sums = if with_sums { self.sums_of(units) } else { vec![Sums::default(); units.len()] };
-        let reads: Vec<Vec<u16>> =
-            units.iter().map(|unit| if unit.comes_along(&sums) { vec![] } else { unit.reads(op) }).collect();
+        let reads = |number: usize| if comes_along(units, number, &sums) { vec![] } else { units[number].reads(op) };
+        let reads: Vec<Vec<u16>> = (0..units.len()).map(reads).collect();
         // The slots of the lanes of sums.
         let mut lanes: SmallVec<[(usize, usize); 4]> = SmallVec::new();
         // Machine code of elements, by its step.
@@ -210,9 +210,9 @@ impl<'a> Placing<'a> {
         for (number, unit) in units.iter().enumerate() {
             for &register in &reads[number] {
                 last_use[usize::from(register)] = Some(number);
-                as_held[usize::from(register)] |= match unit {
-                    Unit::One(_) => true,
-                    Unit::Run(run) => op.of_rows(register) && !op.code[run[0]].of_rows,
+                as_held[usize::from(register)] |= match unit.run(&sums[number]) {
+                    None => true,
+                    Some(run) => op.of_rows(register) && !self.are_of_rows(run),
                 };
             }
         }
@@ -279,35 +279,34 @@ impl<'a> Placing<'a> {
                 loaded[usize::from(register)] = true;
                 results.push(register);
             }
-            match unit {
-                &Unit::One(index) => {
-                    let to = self.placement.places[inputs + index];
-                    self.placement.steps.push(match lanes.iter().find(|(sum, _)| *sum == index) {
-                        Some(&(_, lanes)) => {
-                            slots.free.push(lanes);
-                            Step::Sum { index, lanes, to }
-                        }
-                        None => Step::Compute { index, to },
-                    });
+            if let Some(run) = unit.run(&sums[number]) {
+                let results = if run.is_empty() { &[] } else { &results[..] };
+                let (places, operands) = (&self.placement.places, (&reads[number][..], results));
+                let compiled = self.compiled(places, run, operands, &sums[number]);
+                let (native, mut step) = compiled.map_err(|refused| (number, refused))?;
+                if !self.are_of_rows(run) {
+                    runs.push((self.placement.steps.len(), self.run(places, run, operands, &sums[number])));
                 }
-                Unit::Run(run) => {
-                    let (places, operands) = (&self.placement.places, (&reads[number][..], &results[..]));
-                    let compiled = self.compiled(places, run, operands, &sums[number]);
-                    let (native, mut step) = compiled.map_err(|refused| (number, refused))?;
-                    if !op.code[run[0]].of_rows {
-                        runs.push((self.placement.steps.len(), self.run(places, run, operands, &sums[number])));
+                if let Step::Run { operands, steps, .. } = &mut step {
+                    for &index in &sums[number].instructions {
+                        let slot = slots.take();
+                        lanes.push((index, slot));
+                        operands.push(Place::Slot(slot));
+                        steps.push(0);
                     }
-                    if let Step::Run { operands, steps, .. } = &mut step {
-                        for &index in &sums[number].instructions {
-                            let slot = slots.take();
-                            lanes.push((index, slot));
-                            operands.push(Place::Slot(slot));
-                            steps.push(0);
-                        }
-                    }
-                    self.placement.natives.push(native);
-                    self.placement.steps.push(step);
                 }
+                self.placement.natives.push(native);
+                self.placement.steps.push(step);
+            }
+            if let &Unit::One(index) = unit {
+                let to = self.placement.places[inputs + index];
+                self.placement.steps.push(match lanes.iter().find(|(sum, _)| *sum == index) {
+                    Some(&(_, lanes)) => {
+                        slots.free.push(lanes);
+                        Step::Sum { index, lanes, to }
+                    }
+                    None => Step::Compute { index, to },
+                });
             }
             let is_kept = |register: u16| {
                 let sink = op.outputs.iter().position(|&output| output == register);
@@ -348,6 +347,11 @@ impl<'a> Placing<'a> {
         }
     }
 
+    /// Whether the instructions of a run compute values of rows.
+    fn are_of_rows(&self, run: &[usize]) -> bool {
+        run.iter().any(|&index| self.region.op.code[index].of_rows)
+    }
+
     /// Machine code of a run, the next of the placement, and the step that runs it.
     pub(super) fn compiled(
         &self,
@@ -360,7 +364,7 @@ impl<'a> Placing<'a> {
         let (Region { op, lies, .. }, placement) = (self.region, &self.placement);
         let registers = || reads.iter().chain(results);
         let operands = registers().map(|&register| places[usize::from(register)]).collect();
-        let of_rows = op.code[run[0]].of_rows;
+        let of_rows = self.are_of_rows(run);
         let is_spread = |register: u16| op.of_rows(register) && !of_rows;
         let size = |register: u16| match (places[usize::from(register)], op.dtype_of(register)) {
             (Place::Input(_) | Place::Output(_), dtype) => dtype.size(),
@@ -383,7 +387,7 @@ impl<'a> Placing<'a> {
     pub(super) fn run(&self, places: &[Place], run: &[usize], (reads, results): (&[u16], &[u16]), sums: &Sums) -> Run {
         let op = self.region.op;
         let inputs = op.inputs.len();
-        let of_rows = op.code[run[0]].of_rows;
+        let of_rows = self.are_of_rows(run);
         let stored = |register: u16| match places[usize::from(register)] {
             _ if op.of_rows(register) && !of_rows => Some(Stored::One),
             Place::Input(i) if self.is_one(i) => Some(Stored::One),

@@ -3,9 +3,9 @@
 use super::ops::Held;
 use crate::Level;
 use crate::index::Place;
-use crate::reduce::{Accumulate, FEW, Max, Min, Monoid, Prod, Sum, merge, reduce_blocks, reduce_rows, trees};
+use crate::reduce::{Accumulate, Lanes, Max, Min, Monoid, Prod, Sum, merge, reduce_blocks, reduce_rows, results};
 use meshwork_graph::DType;
-use meshwork_graph::canonical::{LANES, TreeSum, lane_tree};
+use meshwork_graph::canonical::TreeSum;
 use meshwork_graph::ops::{PartOf, ReduceOp};
 use std::sync::OnceLock;
 
@@ -129,34 +129,24 @@ pub unsafe fn finish(op: ReduceOp, held: Held, roots: Roots, out: *mut u8) {
     });
 }
 
-/// The lanes of a block.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-pub struct Lanes([f32; LANES]);
-
 /// Adds the sums of blocks whose lanes these are, up to a group of them.
-pub fn push_sums(blocks: &[Lanes], roots: &mut Roots) {
-    sums_of(blocks).iter().take(blocks.len()).for_each(|sum| roots.push(sum.word(), joined::<f32, Sum>));
+pub fn push_sums(level: Level, blocks: &[Lanes<f32>], roots: &mut Roots) {
+    let sums = results::<_, Sum>(f32::sums(level), blocks);
+    sums.iter().take(blocks.len()).for_each(|sum| roots.push(sum.word(), joined::<f32, Sum>));
 }
 
 /// The sums of rows of so many blocks, up to a group of them, whose lanes these are.
-pub fn sum_blocks(lanes: &[Lanes], blocks: usize, out: &mut [f32]) {
-    let together = GROUP / blocks;
+pub fn sum_blocks(level: Level, lanes: &[Lanes<f32>], blocks: usize, out: &mut [f32]) {
+    const GROUPS: usize = 8;
+    let together = GROUPS * GROUP / blocks;
+    let trees = f32::sums(level);
     for (lanes, out) in lanes.chunks(together * blocks).zip(out.chunks_mut(together)) {
-        merge::<f32, Sum>(&mut sums_of(lanes)[..lanes.len()], blocks, out);
+        let mut sums = [[0.0; GROUP]; GROUPS];
+        for (sums, lanes) in sums.iter_mut().zip(lanes.chunks(GROUP)) {
+            *sums = results::<_, Sum>(trees, lanes);
+        }
+        merge::<f32, Sum>(&mut sums.as_flattened_mut()[..lanes.len()], blocks, out);
     }
-}
-
-/// The sums of blocks whose lanes these are, up to a group of them.
-fn sums_of(blocks: &[Lanes]) -> [f32; GROUP] {
-    if blocks.len() < FEW {
-        let mut sums = [f32::ZERO; GROUP];
-        sums.iter_mut().zip(blocks).for_each(|(sum, block)| *sum = lane_tree(block.0, f32::add));
-        return sums;
-    }
-    let mut all = [[f32::ZERO; LANES]; GROUP];
-    all.iter_mut().zip(blocks).for_each(|(lanes, block)| *lanes = block.0);
-    trees::<_, Sum>(&all)
 }
 
 fn push_blocks<A: Accumulate, M: Monoid<A>>(level: Level, op: M, x: &[A], block: usize, roots: &mut Roots) {

@@ -3,11 +3,12 @@
 use super::cut::TILE;
 use super::ops::held;
 use super::place::Placing;
-use super::rows::{GROUP, Lanes, Roots, push_sums};
+use super::rows::{GROUP, Roots, push_sums};
 use super::units::Unit;
 use super::wide::{Along, Pass};
 use super::{Plan, Step, native};
 use crate::element::ops::Held;
+use crate::reduce::Lanes;
 use meshwork_graph::canonical::LANES;
 use meshwork_graph::ops::{Code, ReduceOp};
 use smallvec::SmallVec;
@@ -27,9 +28,10 @@ pub(super) struct Sums {
 }
 
 impl Placing<'_> {
-    /// The sums that the machine code of each unit can add up.
+    /// The sums that the machine code of each unit can add up: those of what it computes, or an input's own.
     pub(super) fn sums_of(&self, units: &[Unit]) -> Vec<Sums> {
         let op = self.region.op;
+        let has_code = native::has_code(self.region.level);
         let mut sums = vec![Sums::default(); units.len()];
         for index in units.iter().filter_map(|unit| if let &Unit::One(index) = unit { Some(index) } else { None }) {
             let Code::Reduce(ReduceOp::Sum, block) = op.code[index].op else { continue };
@@ -38,9 +40,12 @@ impl Placing<'_> {
             let has_lanes = block.is_multiple_of(LANES) || block >= op.space.columns();
             let fits = is_long && has_lanes && op.space.columns().min(TILE) <= GROUP * block;
             let block = block.next_multiple_of(LANES);
-            let computes = |unit: &Unit| {
-                let term = usize::from(op.code[index].args[0]).checked_sub(op.inputs.len());
-                matches!(unit, Unit::Run(run) if term.is_some_and(|term| run.contains(&term)))
+            let term = usize::from(op.code[index].args[0]).checked_sub(op.inputs.len());
+            let computes = |unit: &Unit| match (unit, term) {
+                (Unit::Run(run), Some(term)) => run.contains(&term),
+                // Loops over wide rows wait for memory less.
+                (&Unit::One(own), None) => own == index && has_code && op.space.columns() <= TILE,
+                _ => false,
             };
             if let Some(number) = units.iter().position(computes)
                 && (sums[number].is_empty() || sums[number].block == block)
@@ -57,10 +62,19 @@ impl Placing<'_> {
 }
 
 impl Unit {
-    /// Whether it is a sum that comes along with the code of another unit.
-    pub(super) fn comes_along(&self, sums: &[Sums]) -> bool {
-        matches!(self, Unit::One(index) if sums.iter().any(|sums| sums.instructions.contains(index)))
+    /// The instructions that are machine code, with these sums; none are needed for the sum of an input.
+    pub(super) fn run(&self, sums: &Sums) -> Option<&[usize]> {
+        match self {
+            Unit::Run(run) => Some(run),
+            Unit::One(_) => (!sums.is_empty()).then_some(&[]),
+        }
     }
+}
+
+/// Whether a unit is a sum that comes along with the code of another one.
+pub(super) fn comes_along(units: &[Unit], number: usize, sums: &[Sums]) -> bool {
+    let has = |sums: &Sums| matches!(&units[number], Unit::One(index) if sums.instructions.contains(index));
+    sums[number].is_empty() && sums.iter().any(has)
 }
 
 impl Sums {
@@ -95,7 +109,7 @@ impl Plan<'_> {
         columns: usize,
         roots: &mut [Roots],
     ) {
-        let mut lanes = [[MaybeUninit::<Lanes>::uninit(); GROUP]; MOST];
+        let mut lanes = [[MaybeUninit::<Lanes<f32>>::uninit(); GROUP]; MOST];
         let lanes = &mut lanes[..sums.instructions.len()];
         let mut addresses: SmallVec<[*mut u8; 16]> = along.places[operands].into();
         addresses.extend(lanes.iter_mut().map(|lanes| lanes.as_mut_ptr().cast()));
@@ -105,7 +119,7 @@ impl Plan<'_> {
         for (&index, lanes) in sums.instructions.iter().zip(lanes) {
             // SAFETY: the code has stored those of all blocks.
             let lanes = unsafe { std::slice::from_raw_parts(lanes.as_ptr().cast(), columns.div_ceil(sums.block)) };
-            push_sums(lanes, &mut roots[pass.number(index)]);
+            push_sums(self.level, lanes, &mut roots[pass.number(index)]);
         }
     }
 }

@@ -3,11 +3,12 @@
 use super::cut::Span;
 use super::operands::is_half;
 use super::ops::{self, Tile, held};
-use super::rows::{self, Lanes, Rows};
+use super::rows::{self, Rows};
 use super::turned::{Held, Strip, Turned};
 use super::{Place, Plan, SEVERAL, Step, native};
 use crate::narrow;
 use crate::number::{Number, by_dtype};
+use crate::reduce::Lanes;
 use crate::stream::{self, Line, Share};
 use half::{bf16, f16};
 use meshwork_graph::ops::{Code, Element, PartOf};
@@ -241,8 +242,8 @@ impl Plan<'_> {
         let blocks = span.columns.div_ceil(block);
         // SAFETY: the slot has the lanes of all blocks, and there is room for a value for each row.
         unsafe {
-            let lanes: &[Lanes] = std::slice::from_raw_parts(lanes.cast(), span.rows * blocks);
-            rows::sum_blocks(lanes, blocks, slice(out, span.rows));
+            let lanes: &[Lanes<f32>] = std::slice::from_raw_parts(lanes.cast(), span.rows * blocks);
+            rows::sum_blocks(self.level, lanes, blocks, slice(out, span.rows));
             self.round(index, &Tile { args: [out.cast_const(); 3], out, count: span.rows, level: self.level });
         }
     }

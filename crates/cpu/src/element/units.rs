@@ -70,13 +70,14 @@ pub(super) fn units_of(
 }
 
 /// Has each run of elements compute by itself what another one has computed, where that costs less than moving a tile to the second
-/// cache and back; `comes_along` says which units read nothing from memory.
-pub(super) fn repeat_cheap(units: &mut Vec<Unit>, op: &Fused, comes_along: &dyn Fn(&Unit) -> bool) {
+/// cache and back; `comes_along` says of which units the numbers read nothing from memory.
+pub(super) fn repeat_cheap(units: &mut Vec<Unit>, op: &Fused, comes_along: &dyn Fn(&[Unit], usize) -> bool) {
     let computed = |register: &u16| usize::from(*register).checked_sub(op.inputs.len());
     // Whether it is in memory anyway: results, and what loops read and compute.
     let mut in_memory = vec![false; op.code.len()];
     op.outputs.iter().filter_map(computed).for_each(|index| in_memory[index] = true);
-    for unit in units.iter().filter(|unit| matches!(unit, Unit::One(_)) && !comes_along(unit)) {
+    let is_loop = |&number: &usize| matches!(units[number], Unit::One(_)) && !comes_along(units, number);
+    for unit in (0..units.len()).filter(is_loop).map(|number| &units[number]) {
         unit.reads(op).iter().filter_map(computed).for_each(|index| in_memory[index] = true);
         unit.instructions().iter().for_each(|&index| in_memory[index] = true);
     }

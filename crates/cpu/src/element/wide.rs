@@ -11,7 +11,7 @@ use super::operands::{Lies, is_half};
 use super::ops::{self, Tile, held};
 use super::place::{Placing, Slots};
 use super::rows::{self, Roots, Rows};
-use super::sums::Sums;
+use super::sums::{Sums, comes_along};
 use super::tile::Room;
 use super::units::{Unit, halve, units_of};
 use super::{Place, Plan, Step, is_constant, is_costly};
@@ -256,7 +256,7 @@ impl Placing<'_> {
                 Ok(made) => break made,
                 Err((_, Refused::Registers)) if with_sums => with_sums = false,
                 Err((number, Refused::Registers)) => halve(&mut units, number),
-                Err((_, Refused::Memory)) => units = in_units(Level::Portable),
+                Err((_, Refused::Memory)) => (units, with_sums) = (in_units(Level::Portable), false),
             }
             self.placement.natives.truncate(natives);
         };
@@ -290,8 +290,8 @@ impl Placing<'_> {
         let op = self.region.op;
         let inputs = op.inputs.len();
         let sums = if with_sums { self.sums_of(units) } else { vec![Sums::default(); units.len()] };
-        let reads = |unit: &Unit| if unit.comes_along(&sums) { vec![] } else { unit.reads(op) };
-        let reads: Vec<Vec<u16>> = units.iter().map(reads).collect();
+        let reads = |number: usize| if comes_along(units, number, &sums) { vec![] } else { units[number].reads(op) };
+        let reads: Vec<Vec<u16>> = (0..units.len()).map(reads).collect();
         let mut last_use = vec![None; self.placement.places.len()];
         for (number, reads) in reads.iter().enumerate() {
             reads.iter().for_each(|&register| last_use[usize::from(register)] = Some(number));
@@ -308,7 +308,7 @@ impl Placing<'_> {
         let mut loaded = is_placed.clone();
         let mut slots = Slots { count: own, free: Vec::new() };
         let (mut tiles, mut runs, mut in_place) = (Vec::new(), Runs::new(), true);
-        for (number, unit) in units.iter().enumerate().filter(|(_, unit)| !unit.comes_along(&sums)) {
+        for (number, unit) in units.iter().enumerate().filter(|(number, _)| !comes_along(units, *number, &sums)) {
             for register in reads[number].iter().map(|&register| usize::from(register)) {
                 if !loaded[register] {
                     let slot = slots.take();
@@ -342,9 +342,12 @@ impl Placing<'_> {
                 &Unit::One(index) => matches!(op.code[index].op, Code::Reduce(..)),
             };
             in_place &= is_simple && !reads[number].iter().chain(&results).any(is_in_slot);
-            match unit {
-                &Unit::One(index) => tiles.push(Step::Compute { index, to: places[inputs + index] }),
-                Unit::Run(run) => {
+            match unit.run(&sums[number]) {
+                None => {
+                    let compute = |&index: &usize| Step::Compute { index, to: places[inputs + index] };
+                    tiles.extend(unit.instructions().iter().map(compute));
+                }
+                Some(run) => {
                     let (operands, sums) = ((&reads[number][..], &results[..]), &sums[number]);
                     let compiled = self.compiled(&places, run, operands, sums);
                     let (native, step) = compiled.map_err(|refused| (number, refused))?;

@@ -1,40 +1,29 @@
 //! Reductions of rows that lie behind each other: the blocks of several short rows, or of a long one, have their trees at once.
 
 use super::monoid::{Accumulate, Monoid, Term};
-use crate::multiversion;
+use super::trees::{FEW, Lanes, TOGETHER, Trees, merge};
+use crate::{Level, multiversion};
 use meshwork_graph::canonical::{LANES, in_tree_order, lane_tree};
 use std::ops::Range;
 
-/// Blocks whose trees come at once.
-const TOGETHER: usize = LANES;
-/// Blocks from which their trees come at once.
-pub const FEW: usize = 4;
 /// Columns of very short rows, whose lanes are combined side by side for many rows, at most.
 const SHORT: usize = 7;
 
-multiversion! {
-    /// The results of rows of so many elements, in blocks of so many.
-    pub fn reduce_rows<T: Term, M: Monoid<T::Sum>>(op: M, x: &[T], columns_and_block: [usize; 2], out: &mut [T]) = reduce_rows_body;
-}
-multiversion! {
-    /// The results of the blocks of a row, of so many elements each.
-    pub fn reduce_blocks<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], block: usize, results: &mut [A]) = reduce_blocks_body;
+/// The results of rows of so many elements, in blocks of so many.
+pub fn reduce_rows<T: Term, M: Monoid<T::Sum>>(level: Level, op: M, x: &[T], cut: [usize; 2], out: &mut [T]) {
+    rows(level, (op, M::trees(level)), x, cut, out);
 }
 
-/// The results of blocks whose lanes these are. With vectors of 512 bits the compiler finds a way that takes twice as long, so
-/// this is compiled once, for any processor.
-#[inline(never)]
-pub fn trees<A: Accumulate, M: Monoid<A>>(all: &[[A; LANES]; LANES]) -> [A; LANES] {
-    all.map(|lanes| lane_tree(lanes, M::combine))
+/// The results of the blocks of a row, of so many elements each.
+pub fn reduce_blocks<A: Accumulate, M: Monoid<A>>(level: Level, op: M, x: &[A], block: usize, results: &mut [A]) {
+    blocks(level, (op, M::trees(level)), x, block, results);
 }
 
-/// The results of rows of so many blocks, whose results these are.
-#[inline(always)]
-pub fn merge<T: Term, M: Monoid<T::Sum>>(roots: &mut [T::Sum], blocks: usize, out: &mut [T]) {
-    for (roots, y) in roots.chunks_exact_mut(blocks).zip(out) {
-        in_tree_order(blocks, |left, right| roots[left] = M::combine(roots[left], roots[right]));
-        *y = T::narrow(roots[0]);
-    }
+multiversion! {
+    fn rows<T: Term, M: Monoid<T::Sum>>(op: (M, Trees<T::Sum>), x: &[T], cut: [usize; 2], out: &mut [T]) = rows_body;
+}
+multiversion! {
+    fn blocks<A: Accumulate, M: Monoid<A>>(op: (M, Trees<A>), x: &[A], block: usize, results: &mut [A]) = blocks_body;
 }
 
 /// `TreeSum` without allocation.
@@ -111,8 +100,8 @@ impl BlocksOf {
 }
 
 #[inline(always)]
-fn reduce_rows_body<T: Term, M: Monoid<T::Sum>>(op: M, x: &[T], [columns, block]: [usize; 2], out: &mut [T]) {
-    let (x, out) = if columns <= SHORT && columns <= block { very_short(op, x, columns, out) } else { (x, out) };
+fn rows_body<T: Term, M: Monoid<T::Sum>>(op: (M, Trees<T::Sum>), x: &[T], [columns, block]: [usize; 2], out: &mut [T]) {
+    let (x, out) = if columns <= SHORT && columns <= block { very_short(op.0, x, columns, out) } else { (x, out) };
     let block = if M::ANY_ORDER { columns } else { block.min(columns) };
     let cut = Cut { columns, block, blocks: columns.div_ceil(block) };
     let mut roots = [M::identity(); TOGETHER];
@@ -134,7 +123,8 @@ fn reduce_rows_body<T: Term, M: Monoid<T::Sum>>(op: M, x: &[T], [columns, block]
         // The ends of rows, which are all alike, take as long as trees on their own, meanwhile.
         for (row, y) in out.iter_mut().enumerate() {
             let row = row * columns..(row + 1) * columns;
-            *y = T::narrow(if M::ANY_ORDER { M::all(&x[row]) } else { lane_tree(lanes_of(op, x, row), M::combine) });
+            *y =
+                T::narrow(if M::ANY_ORDER { M::all(&x[row]) } else { lane_tree(lanes_of(op.0, x, row).0, M::combine) });
         }
         return;
     }
@@ -147,7 +137,7 @@ fn reduce_rows_body<T: Term, M: Monoid<T::Sum>>(op: M, x: &[T], [columns, block]
 }
 
 #[inline(always)]
-fn reduce_blocks_body<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], block: usize, results: &mut [A]) {
+fn blocks_body<A: Accumulate, M: Monoid<A>>(op: (M, Trees<A>), x: &[A], block: usize, results: &mut [A]) {
     for (x, results) in x.chunks(TOGETHER * block).zip(results.chunks_mut(TOGETHER)) {
         results_of(op, x, Cut { columns: x.len(), block, blocks: results.len() }, results);
     }
@@ -155,7 +145,7 @@ fn reduce_blocks_body<A: Accumulate, M: Monoid<A>>(op: M, x: &[A], block: usize,
 
 /// The results of the first blocks, of no more than come at once.
 #[inline(always)]
-fn results_of<T: Term, M: Monoid<T::Sum>>(op: M, x: &[T], cut: Cut, results: &mut [T::Sum]) {
+fn results_of<T: Term, M: Monoid<T::Sum>>((op, trees): (M, Trees<T::Sum>), x: &[T], cut: Cut, results: &mut [T::Sum]) {
     let mut blocks = BlocksOf { cut, start: 0, row: cut.columns };
     if M::ANY_ORDER || results.len() < FEW {
         for result in results {
@@ -164,16 +154,16 @@ fn results_of<T: Term, M: Monoid<T::Sum>>(op: M, x: &[T], cut: Cut, results: &mu
         }
         return;
     }
-    let mut all = [[M::identity(); LANES]; TOGETHER];
+    let mut all = [Lanes([M::identity(); LANES]); TOGETHER];
     for lanes in &mut all[..results.len()] {
         *lanes = lanes_of(op, x, blocks.next());
     }
-    results.copy_from_slice(&trees::<_, M>(&all)[..results.len()]);
+    results.copy_from_slice(&trees(&all)[..results.len()]);
 }
 
 /// The lanes of a block. What follows it is read with its last terms but replaced by what changes nothing.
 #[inline(always)]
-fn lanes_of<T: Term, M: Monoid<T::Sum>>(_: M, x: &[T], block: Range<usize>) -> [T::Sum; LANES] {
+fn lanes_of<T: Term, M: Monoid<T::Sum>>(_: M, x: &[T], block: Range<usize>) -> Lanes<T::Sum> {
     let mut lanes = [M::identity(); LANES];
     let (chunks, tail) = x[block.clone()].as_chunks::<LANES>();
     for chunk in chunks {
@@ -181,7 +171,7 @@ fn lanes_of<T: Term, M: Monoid<T::Sum>>(_: M, x: &[T], block: Range<usize>) -> [
             lanes[i] = M::combine(lanes[i], chunk[i].widen());
         }
     }
-    let Some(&first) = tail.first() else { return lanes };
+    let Some(&first) = tail.first() else { return Lanes(lanes) };
     // One place to read from: compilers keep lanes in registers then.
     let mut room = [first; LANES];
     let chunk = x[block.end - tail.len()..].first_chunk::<LANES>().unwrap_or_else(|| {
@@ -192,19 +182,14 @@ fn lanes_of<T: Term, M: Monoid<T::Sum>>(_: M, x: &[T], block: Range<usize>) -> [
         let x = if i < tail.len() { chunk[i].widen() } else { M::identity() };
         lanes[i] = M::combine(lanes[i], x);
     }
-    lanes
+    Lanes(lanes)
 }
-
-/// Lanes in as few lines of the caches as hold them.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Line<T>([T; LANES]);
 
 /// As [`lane_tree`].
 #[inline(always)]
-fn tree<A: Accumulate, M: Monoid<A>>(lanes: [A; LANES]) -> A {
+fn tree<A: Accumulate, M: Monoid<A>>(lanes: Lanes<A>) -> A {
     // Level by level through memory: compilers that see several take the lanes apart and combine them in pairs.
-    let lanes = std::hint::black_box(Line(lanes)).0;
+    let lanes = std::hint::black_box(lanes).0;
     let eight: [A; 8] = std::hint::black_box(std::array::from_fn(|i| M::combine(lanes[i], lanes[i + 8])));
     let four: [A; 4] = std::hint::black_box(std::array::from_fn(|i| M::combine(eight[i], eight[i + 4])));
     let two: [A; 2] = std::array::from_fn(|i| M::combine(four[i], four[i + 2]));

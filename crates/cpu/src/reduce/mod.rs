@@ -12,19 +12,21 @@ mod monoid;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod trees;
 
 use crate::operand::Shared;
 use crate::walk::Walk;
 use crate::{Context, Operand, Output};
 pub(crate) use columns::add_rows_by_tree;
 use half::{bf16, f16};
-pub(crate) use matrix::{FEW, merge, reduce_blocks, reduce_rows, trees};
+pub(crate) use matrix::{reduce_blocks, reduce_rows};
 use meshwork_graph::canonical::{Blocks, LANES};
 use meshwork_graph::ops::{Reduce, ReduceOp};
 use meshwork_graph::{DType, Layout};
 pub use monoid::{Accumulate, Term};
 pub(crate) use monoid::{Max, Min, Monoid, Prod, Sum};
 use std::ops::Range;
+pub(crate) use trees::{Lanes, merge, results};
 
 /// Terms per task below which further threads do not pay.
 const GRAIN: usize = 1 << 15;

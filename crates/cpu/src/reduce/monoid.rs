@@ -1,5 +1,7 @@
 //! What a reduction combines: accumulators, and how stored elements become them.
 
+use super::trees::{Trees, sums_of_f32, trees};
+use crate::Level;
 use crate::element::{extremum_f32, extremum_f64};
 use crate::narrow;
 use crate::stream::{LINE, ahead, prefetch};
@@ -35,6 +37,10 @@ pub trait Accumulate: Term<Sum = Self> {
     fn ranked(rank: Self::Rank) -> Self;
     /// The ranks that are those of numbers, if some are not.
     const NUMBERS: Option<RangeInclusive<Self::Rank>>;
+    /// Trees of sums.
+    fn sums(_: Level) -> Trees<Self> {
+        trees::<Self, Sum>
+    }
     /// Its bits.
     fn word(self) -> u64;
     /// The number of these bits.
@@ -42,7 +48,7 @@ pub trait Accumulate: Term<Sum = Self> {
 }
 
 macro_rules! accumulate_float {
-    ($t:ident, $rank:ident, $rank_of:ident, $extremum:ident) => {
+    ($t:ident, $rank:ident, $rank_of:ident, $extremum:ident $(, $sums:ident)?) => {
         /// −0 is below +0. What has a sign counts backwards.
         #[inline(always)]
         const fn $rank_of(x: $t) -> $rank {
@@ -82,6 +88,9 @@ macro_rules! accumulate_float {
                 if x.is_nan() { $t::NAN } else { x }
             }
             const NUMBERS: Option<RangeInclusive<$rank>> = Some($rank_of($t::NEG_INFINITY)..=$rank_of($t::INFINITY));
+            $(fn sums(level: Level) -> Trees<$t> {
+                $sums(level)
+            })?
             #[inline(always)]
             fn word(self) -> u64 {
                 self.to_bits().into()
@@ -141,7 +150,7 @@ macro_rules! accumulate_int {
 }
 
 accumulate_float!(f64, i64, rank_of_f64, extremum_f64);
-accumulate_float!(f32, i32, rank_of_f32, extremum_f32);
+accumulate_float!(f32, i32, rank_of_f32, extremum_f32, sums_of_f32);
 accumulate_int!(i64);
 accumulate_int!(i32);
 accumulate_int!(u8);
@@ -185,6 +194,8 @@ pub trait Monoid<A>: Copy + Send + Sync {
     /// Changes nothing.
     fn identity() -> A;
     fn combine(a: A, b: A) -> A;
+    /// The results of blocks from their lanes.
+    fn trees(level: Level) -> Trees<A>;
     /// Whether any order of the terms gives the same bits.
     const ANY_ORDER: bool = false;
     /// All of them combined; only where any order does.
@@ -251,7 +262,7 @@ fn take<T: Term, const CHAINS: usize, const LARGEST: bool>(
 }
 
 macro_rules! monoid {
-    ($($name:ident: $identity:ident, $combine:ident $(, $largest:literal)?;)*) => {
+    ($($name:ident: $identity:ident, $combine:ident, $trees:expr $(, $largest:literal)?;)*) => {
         $(
             #[derive(Clone, Copy)]
             pub struct $name;
@@ -264,6 +275,9 @@ macro_rules! monoid {
                 fn combine(a: A, b: A) -> A {
                     a.$combine(b)
                 }
+                fn trees(level: Level) -> Trees<A> {
+                    $trees(level)
+                }
                 $(const ANY_ORDER: bool = true;
                 #[inline(always)]
                 fn all<T: Term<Sum = A>>(terms: &[T]) -> A {
@@ -275,8 +289,8 @@ macro_rules! monoid {
 }
 
 monoid! {
-    Sum: ZERO, add;
-    Prod: ONE, multiply;
-    Max: LOWEST, larger, true;
-    Min: HIGHEST, smaller, false;
+    Sum: ZERO, add, A::sums;
+    Prod: ONE, multiply, |_| trees::<A, Prod>;
+    Max: LOWEST, larger, |_| trees::<A, Max>, true;
+    Min: HIGHEST, smaller, |_| trees::<A, Min>, false;
 }

@@ -163,7 +163,8 @@ pub fn is_simple(op: &Fused, instr: &Instr, level: Level) -> bool {
     known && has_code(level)
 }
 
-fn has_code(level: Level) -> bool {
+/// Whether there is machine code for a level.
+pub fn has_code(level: Level) -> bool {
     cfg!(target_arch = "x86_64") && level >= Level::Avx2
 }
 
