@@ -432,6 +432,62 @@ fn sums_of_wide_rows_come_along_with_their_terms() {
     }
 }
 
+/// Squares of deviations are summed by the code that computes them, and the deviations computed once more for what follows: no
+/// elements lie in slots. What is costly is kept there.
+#[test]
+fn what_is_cheap_is_computed_again_in_narrow_rows() {
+    let dtype = DType::F32;
+    let written = [Written { goes: Goes::Cached, over: SmallVec::new() }];
+    let instr = |op: Code, args: [u16; 2], of_rows| Instr { op, args: [args[0], args[1], 0], of_rows, dtype };
+    let binary = |op| Code::Element(Element::Binary(op));
+    let unary = |op| Code::Element(Element::Unary(op));
+    for (again, written_and_read) in [(unary(UnaryOp::Neg), 0), (unary(UnaryOp::Exp), 2)] {
+        for columns in [40, 100, 1000] {
+            let shape = Shape::new(&[37, columns]);
+            let sum = |term| instr(Code::Reduce(ReduceOp::Sum, 64), [term, 0], true);
+            let fused = Fused {
+                space: Space { shape: shape.clone(), row_dims: 1 },
+                inputs: vec![Source { dtype, of_rows: false }],
+                code: vec![
+                    sum(0),
+                    instr(Code::Spread, [1, 0], false),
+                    instr(binary(BinaryOp::Sub), [0, 2], false),
+                    instr(again, [3, 0], false),
+                    instr(binary(BinaryOp::Mul), [4, 4], false),
+                    sum(5),
+                    instr(Code::Spread, [6, 0], false),
+                    instr(binary(BinaryOp::Mul), [4, 7], false),
+                ],
+                outputs: SmallVec::from_slice(&[8]),
+            };
+            let x = samples::<f32>(17, shape.numel());
+            let layout = Layout::contiguous(&shape);
+            each_context(|context| {
+                let region =
+                    place::Region { op: &fused, lies: &[Lies::Dense], written: &written, level: context.level };
+                let placement = placement(region);
+                let in_slots = |step: &super::Step| match step {
+                    super::Step::Run { operands, steps, .. } => {
+                        let of_elements = |(place, step): &(&super::Place, &isize)| {
+                            matches!(place, super::Place::Slot(_)) && **step == 4 * columns as isize
+                        };
+                        operands.iter().zip(steps).filter(of_elements).count()
+                    }
+                    _ => 0,
+                };
+                if cfg!(target_arch = "x86_64") && context.level >= Level::Avx512 {
+                    let count: usize = placement.steps.iter().map(in_slots).sum();
+                    assert_eq!(count, written_and_read, "{columns} columns");
+                }
+                let want = one_by_one(&fused, &[Operand::of(&x, &layout)], context);
+                let mut out = vec![0f32; shape.numel()];
+                run(&fused, &[Operand::of(&x, &layout)], &[Output::of(&mut out, &shape)], context);
+                assert_eq!(bits(&out), want[0], "{columns} columns, {:?}", context.level);
+            });
+        }
+    }
+}
+
 /// Also where rows do not begin with a line of the caches.
 #[test]
 fn rows_are_the_same_past_the_caches() {

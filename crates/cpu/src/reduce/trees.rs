@@ -95,3 +95,43 @@ fn sums_avx512(all: &[Lanes<f32>; TOGETHER]) -> [f32; TOGETHER] {
     unsafe { _mm512_store_ps(out.0.as_mut_ptr(), sums) };
     out.0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trees_of_all_levels_give_the_same_bits() {
+        let special = [0.0, -0.0, f32::INFINITY, f32::MIN_POSITIVE, -1e-40, 3e38];
+        let number = |i: usize| match i % 23 {
+            7 => special[i / 23 % special.len()],
+            _ => ((i * 7919 % 1009) as f32 - 504.0) / 37.0,
+        };
+        let blocks: Vec<Lanes<f32>> =
+            (0..TOGETHER).map(|block| Lanes(std::array::from_fn(|lane| number(block * LANES + lane)))).collect();
+        for level in Level::available() {
+            for count in 1..=TOGETHER {
+                let found = results::<_, Sum>(f32::sums(level), &blocks[..count]);
+                for (i, block) in blocks[..count].iter().enumerate() {
+                    let want = lane_tree(block.0, f32::add);
+                    assert_eq!(found[i].to_bits(), want.to_bits(), "block {i} of {count}, {level:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_merge_in_tree_order() {
+        for blocks in 1..=16 {
+            let rows = 5;
+            let roots: Vec<f32> = (0..rows * blocks).map(|i| ((i * 7919 % 1009) as f32 - 504.0) / 37.0).collect();
+            let mut out = vec![0f32; rows];
+            merge::<f32, Sum>(&mut roots.clone(), blocks, &mut out);
+            for (row, &found) in roots.chunks_exact(blocks).zip(&out) {
+                let mut row = row.to_vec();
+                in_tree_order(blocks, |left, right| row[left] += row[right]);
+                assert_eq!(found.to_bits(), row[0].to_bits(), "{blocks} blocks");
+            }
+        }
+    }
+}
