@@ -25,10 +25,9 @@ impl Placing<'_> {
     /// Has machine code of elements, each with the number of its step, ask for the next tile: what takes longest, or the last two
     /// if that is not long.
     pub(super) fn ask_for_tiles(&mut self, runs: &[(usize, native::Run)]) {
-        let is_costly = |unit: &native::Run| unit.code.iter().any(|instr| is_costly(self.region.op, instr));
         let longest = runs.iter().enumerate().max_by_key(|(_, (_, run))| run.code.len());
         let (first, count) = match longest {
-            Some((longest, (_, run))) if runs.len() == 1 || is_costly(run) => (longest, 1),
+            Some((longest, (_, run))) if runs.len() == 1 || run.code.iter().any(is_costly) => (longest, 1),
             Some(_) => (runs.len() - 2, 2),
             None => return,
         };

@@ -205,8 +205,8 @@ impl<'a> Plan<'a> {
 }
 
 /// Whether an instruction takes longer than it takes the second cache to keep its results, or memory to bring a tile.
-fn is_costly(op: &Fused, instr: &Instr) -> bool {
-    matches!(instr.op, Code::Element(element) if element.cost(op.dtype_of(instr.args[0])) >= COSTLY)
+fn is_costly(instr: &Instr) -> bool {
+    matches!(instr.op, Code::Element(element) if element.cost(instr.dtype) >= COSTLY)
 }
 
 /// Whether a register is a constant of the region.

@@ -165,7 +165,7 @@ impl<'a> Placing<'a> {
         let mut units = units(op, level);
         if goes_by_rows(op, level) {
             let sums = self.sums_of(&units);
-            repeat_cheap(&mut units, op, &|units, number| comes_along(units, number, &sums));
+            repeat_cheap(&mut units, op, &sums);
         }
         let mut with_sums = true;
         loop {

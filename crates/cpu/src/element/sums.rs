@@ -1,4 +1,4 @@
-//! Sums that machine code adds up along with their terms, which need not lie in memory then.
+//! Sums that machine code adds up: along with their terms, which need not lie in memory then, or of an input.
 
 use super::cut::TILE;
 use super::ops::held;

@@ -1,5 +1,6 @@
 //! The order of a region's instructions: what machine code can do comes together.
 
+use super::sums::{Sums, comes_along};
 use super::{COSTLY, is_constant, native};
 use crate::Level;
 use meshwork_graph::ops::{Code, Fused};
@@ -70,13 +71,13 @@ pub(super) fn units_of(
 }
 
 /// Has each run of elements compute by itself what another one has computed, where that costs less than moving a tile to the second
-/// cache and back; `comes_along` says of which units the numbers read nothing from memory.
-pub(super) fn repeat_cheap(units: &mut Vec<Unit>, op: &Fused, comes_along: &dyn Fn(&[Unit], usize) -> bool) {
+/// cache and back; there are these sums that machine code adds up.
+pub(super) fn repeat_cheap(units: &mut Vec<Unit>, op: &Fused, sums: &[Sums]) {
     let computed = |register: &u16| usize::from(*register).checked_sub(op.inputs.len());
     // Whether it is in memory anyway: results, and what loops read and compute.
     let mut in_memory = vec![false; op.code.len()];
     op.outputs.iter().filter_map(computed).for_each(|index| in_memory[index] = true);
-    let is_loop = |&number: &usize| matches!(units[number], Unit::One(_)) && !comes_along(units, number);
+    let is_loop = |&number: &usize| matches!(units[number], Unit::One(_)) && !comes_along(units, number, sums);
     for unit in (0..units.len()).filter(is_loop).map(|number| &units[number]) {
         unit.reads(op).iter().filter_map(computed).for_each(|index| in_memory[index] = true);
         unit.instructions().iter().for_each(|&index| in_memory[index] = true);

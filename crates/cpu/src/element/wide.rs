@@ -186,7 +186,7 @@ impl Placing<'_> {
                 let due = self.due((pass, pass == last), stages, &kept);
                 let computed_before = |&&index: &&usize| passes.iter().any(|due| due.contains(&index));
                 let fits = |&&index: &&usize| self.placement.kept + self.kept_bytes(index) <= MOST_KEPT;
-                let costly = due.iter().rev().filter(|&&index| is_costly(op, &op.code[index]));
+                let costly = due.iter().rev().filter(|&&index| is_costly(&op.code[index]));
                 let Some(&index) = costly.filter(computed_before).find(fits) else { break due };
                 let register = op.inputs.len() + index;
                 kept[register] = passes.iter().position(|due| due.contains(&index));
