@@ -3,14 +3,16 @@
 use super::ops::Held;
 use crate::Level;
 use crate::index::Place;
-use crate::reduce::{Accumulate, Lanes, Max, Min, Monoid, Prod, Sum, merge, reduce_blocks, reduce_rows, results};
+use crate::reduce::{
+    Accumulate, Lanes, Max, Min, Monoid, Prod, Sum, TOGETHER, merge, reduce_blocks, reduce_rows, results,
+};
 use meshwork_graph::DType;
 use meshwork_graph::canonical::TreeSum;
 use meshwork_graph::ops::{PartOf, ReduceOp};
 use std::sync::OnceLock;
 
-/// Rows of a group.
-pub const GROUP: usize = 16;
+/// Rows, or blocks of one, of a group: as many as have their trees at once.
+pub const GROUP: usize = TOGETHER;
 
 /// Where an instruction reads and writes: `rows` rows of `columns` elements, or as many values of rows.
 #[derive(Clone, Copy)]
@@ -150,10 +152,9 @@ pub fn sum_blocks(level: Level, lanes: &[Lanes<f32>], blocks: usize, out: &mut [
 }
 
 fn push_blocks<A: Accumulate, M: Monoid<A>>(level: Level, op: M, x: &[A], block: usize, roots: &mut Roots) {
-    const TOGETHER: usize = 16;
     let block = if M::ANY_ORDER { x.len() } else { block };
-    for x in x.chunks(TOGETHER * block) {
-        let mut results = [M::identity(); TOGETHER];
+    for x in x.chunks(GROUP * block) {
+        let mut results = [M::identity(); GROUP];
         let results = &mut results[..x.len().div_ceil(block)];
         reduce_blocks(level, op, x, block, results);
         results.iter().for_each(|result| roots.push(result.word(), joined::<A, M>));

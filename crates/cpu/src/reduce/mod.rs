@@ -26,7 +26,7 @@ use meshwork_graph::{DType, Layout};
 pub use monoid::{Accumulate, Term};
 pub(crate) use monoid::{Max, Min, Monoid, Prod, Sum};
 use std::ops::Range;
-pub(crate) use trees::{Lanes, merge, results};
+pub(crate) use trees::{Lanes, TOGETHER, merge, results};
 
 /// Terms per task below which further threads do not pay.
 const GRAIN: usize = 1 << 15;
