@@ -2,9 +2,9 @@
 
 use super::ahead::Ahead;
 use super::rows::Matrix;
-use crate::gemm::drive::height;
 use crate::gemm::kernel::{Access, Call, Kernels, Table};
 use crate::gemm::pairs::Span;
+use crate::gemm::tile::height;
 use std::ptr;
 
 /// Where a product goes.

@@ -9,11 +9,12 @@ use super::window::{Image, Window};
 use super::{abreast_x86, gather_x86, input_x86};
 use crate::Context;
 use crate::gemm::block::{Bounds, Chunks, Product, compute};
-use crate::gemm::drive::{height_of, with_slots};
+use crate::gemm::drive::with_slots;
 use crate::gemm::left::{Left, pack_left, packed_left};
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::real::same;
 use crate::gemm::scratch::{Arena, room};
+use crate::gemm::tile::Tile;
 use crate::gemm::{Element, Offsets, Place, Real, Side, Size};
 use crate::number::for_float;
 use crate::operand::{Operand, Output, Shared};
@@ -47,12 +48,13 @@ impl Plan {
         let (taps, positions) = (window.taps(), window.positions());
         let rows = window.channels * taps;
         let size = Size { rows, columns: window.samples * positions, terms: window.outputs, block, run: 1 };
-        let height = height_of(&kernels, &size);
+        let tile = Tile::of(&kernels, &size);
+        let height = tile.rows;
         // Tasks begin at whole tiles and whole channels.
         let step = (1..=height).find(|c| (c * taps).is_multiple_of(height)).expect("height itself");
         // Enough columns to waste little on the last tile, then as many channels as the room takes.
-        let samples = (COLUMN_TILES * kernels.columns() / positions.max(1) + 1)
-            .clamp(1, window.samples.div_ceil(2 * threads).max(1));
+        let samples =
+            (COLUMN_TILES * tile.columns / positions.max(1) + 1).clamp(1, window.samples.div_ceil(2 * threads).max(1));
         let room = COLUMNS / (samples * positions * taps * size_of::<S::Real>()).max(1);
         let mut channels = window.channels.min((room / step).max(1) * step);
         let tasks =
@@ -61,15 +63,15 @@ impl Plan {
             channels = (channels / 2 / step).max(1) * step;
         }
         let numbers = [channels * taps, samples * positions, size.terms];
-        let bounds = Bounds::new(&kernels, numbers, height, Chunks::new(&size, kernels.depth));
+        let bounds = Bounds::new(&kernels, numbers, tile, Chunks::new(&size, kernels.depth));
         Plan { window: window.clone(), image: window.image(), size, samples, channels, bounds }
     }
 
     /// Bytes of: packed weights; for each slot the product's rooms, the columns, the plane.
-    fn bytes<S: Element>(&self, level: Level) -> [usize; 4] {
+    fn bytes<S: Element>(&self) -> [usize; 4] {
         [
-            room::<S::Real>(packed_left(&self.size, self.bounds.height)) * self.window.groups,
-            self.bounds.bytes(&S::Real::kernels(level)),
+            room::<S::Real>(packed_left(&self.size, self.bounds.tile.rows)) * self.window.groups,
+            self.bounds.bytes::<S::Real>(),
             room::<S::Real>(self.bounds.rows * self.bounds.columns),
             room::<S::Real>(self.image.plane()),
         ]
@@ -89,7 +91,7 @@ pub fn scratch(op: &ConvInput, dtype: DType, inputs: &[&Layout], threads: usize)
     let block = block(&op.blocks(w));
     fn of<S: Element>(window: &Window, block: usize, threads: usize) -> usize {
         let of = |level| {
-            let [packed, rest @ ..] = Plan::new::<S>(level, window, block, threads).bytes::<S>(level);
+            let [packed, rest @ ..] = Plan::new::<S>(level, window, block, threads).bytes::<S>();
             packed + threads * rest.iter().sum::<usize>()
         };
         let bytes = Level::available().into_iter().map(of).max().unwrap_or(0);
@@ -136,7 +138,7 @@ fn gradient<S: Element>(
         return;
     }
     let plan = Plan::new::<S>(level, window, block, threads);
-    let [_, product_bytes, column_bytes, plane_bytes] = plan.bytes::<S>(level);
+    let [_, product_bytes, column_bytes, plane_bytes] = plan.bytes::<S>();
     let (dy, w) = (Shared(inputs[0].slice::<S>().as_ptr().cast_mut()), inputs[1].slice::<S>());
     let dx = Shared(output.first::<S>());
     let size = plan.size;
@@ -145,12 +147,12 @@ fn gradient<S: Element>(
     let weight_side =
         Side { lines: Offsets::new().axis(size.rows, 1), terms: Offsets::new().axis(size.terms, size.rows as isize) };
     let packed: Vec<Shared<S::Real>> =
-        (0..window.groups).map(|_| Shared(arena.take(packed_left(&size, plan.bounds.height)))).collect();
+        (0..window.groups).map(|_| Shared(arena.take(packed_left(&size, plan.bounds.tile.rows)))).collect();
     context.par.run(window.groups, &|group| {
         // SAFETY: the group's weights and its own room.
         unsafe {
             let data = w.as_ptr().add(group * size.rows * size.terms);
-            pack_left(level, data, &weight_side, &size, plan.bounds.height, { packed[group] }.0);
+            pack_left(level, data, &weight_side, &size, plan.bounds.tile.rows, { packed[group] }.0);
         }
     });
 

@@ -9,6 +9,7 @@ use super::packed::Packed;
 use super::pairs::{Factor, Operand, Pairs};
 use super::real::{Element, Real, same};
 use super::scratch::{Arena, room};
+use super::tile::Tile;
 use super::{Place, Side, Size};
 use crate::multiversion;
 use crate::simd::Level;
@@ -89,8 +90,8 @@ pub struct Bounds {
     pub columns: usize,
     /// Terms, at most.
     pub terms: usize,
-    /// Rows of a tile.
-    pub height: usize,
+    /// A tile.
+    pub tile: Tile,
     /// Rows of the left side whose panels stay in the second-level cache together.
     pub together: usize,
     /// How the terms are cut.
@@ -99,10 +100,10 @@ pub struct Bounds {
 
 impl Bounds {
     /// Bounds of so many rows, columns and terms.
-    pub fn new<T>(kernels: &Kernels<T>, [rows, columns, terms]: [usize; 3], height: usize, chunks: Chunks) -> Self {
+    pub fn new<T>(kernels: &Kernels<T>, [rows, columns, terms]: [usize; 3], tile: Tile, chunks: Chunks) -> Self {
         let [most, bytes] = kernels.together;
         let held = most.min(bytes / size_of::<T>() / chunks.terms.min(terms).max(1));
-        Bounds { rows, columns, terms, height, together: (held / height).max(1) * height, chunks }
+        Bounds { rows, columns, terms, tile, together: (held / tile.rows).max(1) * tile.rows, chunks }
     }
 
     fn depth(&self) -> usize {
@@ -112,29 +113,29 @@ impl Bounds {
     /// Numbers of the left side's panels that are needed at a time, for so many rows: those of a block, or all if they
     /// are few.
     fn left<T>(&self, rows: usize) -> usize {
-        let (rows, depth) = (rows.next_multiple_of(self.height), distance(self.depth()));
+        let (rows, depth) = (rows.next_multiple_of(self.tile.rows), distance(self.depth()));
         // Rows of fewer terms are the more, and each has a gap behind it.
-        let held = HELD / size_of::<T>() + rows * GAP + self.height * depth;
+        let held = HELD / size_of::<T>() + rows * GAP + self.tile.rows * depth;
         (rows.min(self.together) * depth).max((rows * depth).min(held)) + SLACK
     }
 
     /// Bytes of scratch memory for one call.
-    pub fn bytes<T: Real>(&self, kernels: &Kernels<T>) -> usize {
+    pub fn bytes<T: Real>(&self) -> usize {
         let mut rooms = 0;
-        self.rooms(kernels, |bytes| rooms += bytes);
+        self.rooms::<T>(|bytes| rooms += bytes);
         rooms
     }
 
-    fn rooms<T: Real>(&self, kernels: &Kernels<T>, mut next: impl FnMut(usize)) {
-        let tile = self.height * kernels.columns();
-        let rows = self.rows.next_multiple_of(self.height);
-        let columns = self.columns.next_multiple_of(kernels.columns());
+    fn rooms<T: Real>(&self, mut next: impl FnMut(usize)) {
+        let Tile { rows: height, columns: width, .. } = self.tile;
+        let rows = self.rows.next_multiple_of(height);
+        let columns = self.columns.next_multiple_of(width);
         next(room::<T>(self.left::<T>(self.rows)));
         next(room::<T>(columns * self.depth() + SLACK));
         next(room::<T>(rows * columns * self.chunks.matrices(self.terms)));
-        next(room::<T>(tile * COUNTER));
-        next(room::<T>(tile));
-        next(room::<T>(finished_rows(self.height) * kernels.columns()));
+        next(room::<T>(height * width * COUNTER));
+        next(room::<T>(height * width));
+        next(room::<T>(finished_rows(height) * width));
         for lines in [self.rows, self.rows, self.columns, self.columns, self.depth(), self.depth()] {
             next(room::<isize>(lines));
         }
@@ -245,7 +246,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
     mut arena: Arena,
 ) {
     let kernels = L::Real::kernels(level);
-    let (height, width) = (bounds.height, kernels.columns());
+    let Tile { rows: height, columns: width, few } = bounds.tile;
     let (first_row, row_count, column_count) = (rows.start, rows.len(), columns.len());
     let (padded_rows, padded_columns) = (row_count.next_multiple_of(height), column_count.next_multiple_of(width));
     let depth = bounds.depth();
@@ -334,7 +335,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             (Some(1), Some(step))
                 if same::<R, R::Real>()
                     && length <= SHALLOW
-                    && (row_count.div_ceil(height) <= kernels.few && readable(step)
+                    && (row_count.div_ceil(height) <= few && readable(step)
                         || resident(
                             step.unsigned_abs() * size_of::<R>(),
                             length,
@@ -402,7 +403,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         let mut blocks = match in_turn {
             true => RowBlocks::new(row_count, row_count, height, false),
             false => {
-                let grow = left.numbers() >= LARGE && column_count > 4 * width;
+                let grow = asks && left.numbers() >= LARGE && column_count > 4 * width;
                 RowBlocks::new(row_count, bounds.together, height, grow)
             }
         }

@@ -1,14 +1,14 @@
 //! Cutting a product into tasks for a group of threads.
 
-use super::ahead::LINE;
-use super::block::{Bounds, Chunks, FAR, Finish, Part, Product, compute};
-use super::kernel::{ASKING, Kernels};
+use super::block::{Bounds, Chunks, Finish, Part, Product, compute};
+use super::kernel::Kernels;
 use super::left::Left;
 use super::merge::Row;
 use super::packed::{self, Packed};
 use super::pairs::Pairs;
 use super::real::{Element, Real};
 use super::scratch::{Arena, room};
+use super::tile::Tile;
 use super::{Offsets, Place, Side, Size, strip};
 use crate::Context;
 use crate::operand::Shared;
@@ -173,8 +173,8 @@ struct Plan {
 
 impl Plan {
     fn new<T: Real>(kernels: &Kernels<T>, size: Size, products: usize, threads: usize, may_share: bool) -> Self {
-        let height = height_of(kernels, &size);
-        let width = kernels.columns();
+        let tile = Tile::of(kernels, &size);
+        let (height, width) = (tile.rows, tile.columns);
         let tiles = [size.rows.div_ceil(height), size.columns.div_ceil(width)];
         let blocks = size.terms.div_ceil(size.block);
         // The update of a weight and other kernels cut rows: what a thread has written is in its own caches then, which
@@ -256,7 +256,7 @@ impl Plan {
         let step = [if is_even { height } else { kernels.floor.min(height) }, width];
         let most = |d: usize, len: usize| (len.div_ceil(step[d]).div_ceil(parts[d]) * step[d]).min(len);
         let numbers = [most(0, size.rows), most(1, size.columns), (run * size.block).min(size.terms)];
-        let bounds = Bounds::new(kernels, numbers, height, chunks);
+        let bounds = Bounds::new(kernels, numbers, tile, chunks);
         let parts = [parts[0], parts[1], blocks.div_ceil(run)];
         Plan { products, size, parts, step, terms: run * size.block, bounds, shared }
     }
@@ -289,42 +289,9 @@ fn idle(tasks: usize, threads: usize) -> bool {
     tasks * 10 < tasks.next_multiple_of(threads) * 9
 }
 
-/// The height of tiles that wastes least on `rows` rows.
-pub fn height<T>(kernels: &Kernels<T>, rows: usize) -> usize {
-    let most = kernels.rows();
-    let cost = |height: usize| {
-        let rest = rows % height;
-        rows / height * height.max(kernels.floor) + if rest > 0 { rest.max(kernels.floor) } else { 0 }
-    };
-    if rows <= most {
-        return rows.max(1);
-    }
-    (most - most / 3..=most).min_by_key(|&h| (cost(h), most - h)).expect("a height")
-}
-
-/// As [`height`], but for the blocks of a product: the sums of short blocks leave the registers often, which lower
-/// tiles hide better, and tiles of few terms have no time to ask for many lines of a far result.
-pub fn height_of<T>(kernels: &Kernels<T>, size: &Size) -> usize {
-    let low = kernels.low.iter().find(|&&(block, _)| size.block <= block);
-    if let Some(&(_, rows)) = low
-        && size.rows > kernels.rows()
-        && size.block < size.terms
-    {
-        return rows;
-    }
-    if size.rows > kernels.rows() && size.block < size.terms && size.rows * size.columns >= FAR {
-        let lines = (kernels.columns() * size_of::<T>()).div_ceil(LINE);
-        let rows = size.terms / ASKING / lines;
-        if rows < kernels.rows() {
-            return rows.max(kernels.floor);
-        }
-    }
-    height(kernels, size.rows)
-}
-
 /// Cycles that a level's kernels need for a product, about; what packing and storing add is guessed.
 fn cycles<T: Real>(kernels: &Kernels<T>, size: &Size, left: &Side, right: &Side, place: &Place) -> f64 {
-    let height = height_of(kernels, size);
+    let height = Tile::of(kernels, size).rows;
     let rest = size.rows % height;
     let high = size.rows / height * height.max(kernels.floor) + if rest > 0 { rest.max(kernels.floor) } else { 0 };
     let wide = size.columns.next_multiple_of(kernels.lanes);
@@ -378,7 +345,7 @@ fn bytes_of<T: Real>(
     let bytes = |level: Level| {
         let kernels = T::kernels(level);
         let plan = Plan::new(&kernels, size, products, threads, may_share);
-        let slot = plan.bounds.bytes(&kernels) + room::<u8>(source(&plan.bounds));
+        let slot = plan.bounds.bytes::<T>() + room::<u8>(source(&plan.bounds));
         plan.partial::<T>() + plan.shared.map_or(0, room::<T>) + slot * threads.min(plan.tasks())
     };
     Level::available().into_iter().map(bytes).max().unwrap_or(0)
@@ -478,11 +445,11 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
         // SAFETY: the caller's promise.
         unsafe {
             let data = source.stage(0, 0..size.columns, 0..size.terms, std::ptr::null_mut(), &mut (0..0));
-            Packed::new(data, batch.right_side, &plan.bounds.chunks, all, kernels.columns(), &mut arena, context)
+            Packed::new(data, batch.right_side, &plan.bounds.chunks, all, plan.bounds.tile.columns, &mut arena, context)
         }
     });
     let packed = packed.as_ref();
-    let bytes = [plan.bounds.bytes(&kernels), room::<u8>(source.bytes(&plan.bounds))];
+    let bytes = [plan.bounds.bytes::<L::Real>(), room::<u8>(source.bytes(&plan.bounds))];
     let slots = threads.min(plan.tasks());
     let rooms = arena.split((bytes[0] + bytes[1]) * slots);
     with_slots(context.par, slots, plan.tasks(), &|slot, task| {

@@ -5,7 +5,7 @@
 //! tree of adjacent pairs (`meshwork_graph::canonical::TreeSum`). Nothing else may depend on how the work is
 //! cut, and nothing does:
 //!
-//! - **tiles** ([`kernel`]) hold their blocks in registers and their tree in the first-level cache;
+//! - **tiles** ([`kernel`]; their shapes: [`tile`]) hold their blocks in registers and their tree in the first-level cache;
 //! - **chunks** of terms ([`block`]) keep packed panels in the caches. They are aligned runs of 2^c blocks, whose roots
 //!   go to a counter of whole partial matrices, or parts of one long block, whose chains go on where they stopped;
 //! - **tasks** ([`drive`]) take ranges of rows and columns, and, where outputs are few beside the terms, aligned runs of
@@ -38,6 +38,7 @@ mod pairs_x86;
 pub mod real;
 pub mod scratch;
 mod strip;
+pub mod tile;
 
 pub use drive::{multiply, scratch_bytes};
 pub use offsets::Offsets;

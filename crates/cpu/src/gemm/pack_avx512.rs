@@ -11,6 +11,12 @@ use std::arch::x86_64::*;
 /// rows.
 const LINES_AHEAD: usize = 2;
 
+/// Terms that are copied of some panels before others are: a piece of each panel is written in one go, and what is read of the
+/// terms stays in the first-level cache.
+const TERMS: usize = 16;
+/// Panels that are copied together.
+const PANELS: usize = 4;
+
 /// Elements that masked vectors of f32 are loaded from.
 pub trait Source: pack_x86::Source {
     /// The elements of `mask`, where memory need not be readable elsewhere; `others` in the other lanes.
@@ -67,21 +73,32 @@ pub unsafe fn by_rows<S: Source>(
     [width, distance]: [usize; 2],
     out: *mut f32,
 ) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match width {
-            4 => {
-                let (fours, rest) = terms.as_chunks();
-                by_four(data, firsts, fours, distance, out);
-                by_masks::<S, 1>(data, firsts, rest, width, distance, out.add(fours.len() * 16));
+    for (number, terms) in terms.chunks(TERMS).enumerate() {
+        for (fours, firsts) in firsts.chunks(PANELS).enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let out = out.add(fours * PANELS * distance + number * TERMS * width);
+                match width {
+                    4 => {
+                        let (fours, rest) = terms.as_chunks();
+                        by_four(data, firsts, fours, distance, out);
+                        by_masks(data, firsts, rest, width, distance, out.add(fours.len() * 16));
+                    }
+                    12 => {
+                        let (fours, rest) = terms.as_chunks();
+                        by_twelve(data, firsts, fours, distance, out);
+                        by_masks(data, firsts, rest, width, distance, out.add(fours.len() * 48));
+                    }
+                    8 => {
+                        let (pairs, rest) = terms.as_chunks();
+                        by_eight(data, firsts, pairs, distance, out);
+                        by_masks(data, firsts, rest, width, distance, out.add(pairs.len() * 16));
+                    }
+                    16 => by_lines::<S, 1>(data, firsts, terms, distance, out),
+                    32 => by_lines::<S, 2>(data, firsts, terms, distance, out),
+                    _ => by_masks(data, firsts, terms, width, distance, out),
+                }
             }
-            12 => {
-                let (fours, rest) = terms.as_chunks();
-                by_twelve(data, firsts, fours, distance, out);
-                by_masks::<S, 1>(data, firsts, rest, width, distance, out.add(fours.len() * 48));
-            }
-            32 => by_masks::<S, 2>(data, firsts, terms, width, distance, out),
-            _ => by_masks::<S, 1>(data, firsts, terms, width, distance, out),
         }
     }
 }
@@ -131,6 +148,36 @@ unsafe fn by_four<S: Source>(
     }
 }
 
+/// Copies panels of eight rows, two terms at a time: they are a line.
+///
+/// # Safety
+/// As for [`by_rows`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn by_eight<S: Source>(
+    data: *const S,
+    firsts: &[isize],
+    pairs: &[[isize; 2]],
+    distance: usize,
+    mut out: *mut f32,
+) {
+    let zero = _mm512_setzero_ps();
+    for pair in pairs {
+        let [a, b] = pair.map(|term| data.wrapping_offset(term));
+        let mut to = out;
+        for &first in firsts {
+            // SAFETY: elements of eight rows of two terms, and a line of a panel.
+            unsafe {
+                let x = S::load(zero, 0x00ff, a.wrapping_offset(first));
+                let x = S::load(x, 0xff00, b.wrapping_offset(first).wrapping_sub(8));
+                _mm512_storeu_ps(to, x);
+            }
+            to = to.wrapping_add(distance);
+        }
+        out = out.wrapping_add(16);
+    }
+}
+
 /// Copies panels of twelve rows, four terms at a time: they are three lines.
 ///
 /// # Safety
@@ -165,13 +212,43 @@ unsafe fn by_twelve<S: Source>(
     }
 }
 
-/// Copies panels term by term, `N` vectors each, the last of which may have fewer rows.
+/// Copies panels term by term, `N` whole lines each.
 ///
 /// # Safety
 /// As for [`by_rows`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn by_masks<S: Source, const N: usize>(
+unsafe fn by_lines<S: Source, const N: usize>(
+    data: *const S,
+    firsts: &[isize],
+    terms: &[isize],
+    distance: usize,
+    mut out: *mut f32,
+) {
+    for &term in terms {
+        let mut to = out;
+        for &first in firsts {
+            let from = data.wrapping_offset(term + first);
+            for i in 0..N {
+                // SAFETY: elements of a term, and as many numbers of a panel.
+                unsafe {
+                    let x = S::load(_mm512_setzero_ps(), 0xffff, from.wrapping_add(16 * i));
+                    _mm512_storeu_ps(to.add(16 * i), x);
+                }
+            }
+            to = to.wrapping_add(distance);
+        }
+        out = out.wrapping_add(16 * N);
+    }
+}
+
+/// Copies panels of up to 16 rows term by term.
+///
+/// # Safety
+/// As for [`by_rows`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn by_masks<S: Source>(
     data: *const S,
     firsts: &[isize],
     terms: &[isize],
@@ -179,19 +256,14 @@ unsafe fn by_masks<S: Source, const N: usize>(
     distance: usize,
     mut out: *mut f32,
 ) {
-    let zero = _mm512_setzero_ps();
-    let mask = 0xffff >> (16 * N - width);
+    let mask = 0xffff >> (16 - width);
     for &term in terms {
         let mut to = out;
         for &first in firsts {
-            let from = data.wrapping_offset(term + first);
-            for i in 0..N {
-                let mask = if i + 1 == N { mask } else { 0xffff };
-                // SAFETY: elements of a term, and as many numbers of a panel.
-                unsafe {
-                    let x = S::load(zero, mask, from.wrapping_add(16 * i));
-                    _mm512_mask_storeu_ps(to.add(16 * i), mask, x);
-                }
+            // SAFETY: elements of a term, and as many numbers of a panel.
+            unsafe {
+                let x = S::load(_mm512_setzero_ps(), mask, data.wrapping_offset(term + first));
+                _mm512_mask_storeu_ps(to, mask, x);
             }
             to = to.wrapping_add(distance);
         }

@@ -79,11 +79,24 @@ pub enum Access {
 /// Microkernels by rows, vectors and access: `table[rows - 1][vectors - 1][access]`.
 pub type Table<T> = &'static [[[Run<T>; 2]; 2]];
 
+/// Tiles one vector wide and twice as high as those of two. They read half as many numbers of the right side, whose panels
+/// stay in the first-level cache; others take them from the second one, which neighbours may be using as well. Sums of few
+/// terms are stored the better the wider their tiles are.
+#[derive(Clone, Copy, Debug)]
+pub struct Slender {
+    /// Terms from which tiles are slender.
+    pub terms: usize,
+    /// As [`Kernels::few`].
+    pub few: usize,
+}
+
 /// The microkernels of a level.
 #[derive(Clone, Copy)]
 pub struct Kernels<T: 'static> {
     /// Numbers in a vector; a tile is one or two vectors wide.
     pub lanes: usize,
+    /// Slender tiles, if there are any.
+    pub slender: Option<Slender>,
     /// Rows below which a tile takes as long as one with so many.
     pub floor: usize,
     /// Lower tiles for short blocks, which end with stores of all sums: terms of a block, and rows of a tile up to so many.
@@ -103,8 +116,13 @@ pub struct Kernels<T: 'static> {
 }
 
 impl<T> Kernels<T> {
-    /// Rows of the highest tile.
+    /// Rows of the highest tile of two vectors.
     pub fn rows(&self) -> usize {
+        if self.slender.is_some() { self.highest() / 2 } else { self.highest() }
+    }
+
+    /// Rows of the highest tile.
+    pub fn highest(&self) -> usize {
         self.table.len()
     }
 
@@ -138,8 +156,8 @@ fn anchor<T>(_: &mut T) {}
 /// across it. Without it LLVM loads the left side of four terms first, and then keeps that and sums of AVX-512's tiles in
 /// memory: with 12 rows in place the kernel reached 65 % of what it does.
 ///
-/// Tiles of two vectors and up to `$together` rows sum four blocks in registers, which takes three times as many: for
-/// a block, for the one before, and for the pair before.
+/// Tiles of up to `$together` vectors sum four blocks in registers, which takes three times as many: for a block, for
+/// the one before, and for the pair before.
 ///
 /// `$again` is whether a number of the left side is loaded for each vector, as an operand of its multiply-add.
 macro_rules! microkernel {
@@ -293,7 +311,7 @@ macro_rules! microkernel {
                             };
                         }
                         // Blocks of four and eight without an inner loop: its instructions would cost as much as a term.
-                        let together = VECTORS == 2 && ROWS <= $together;
+                        let together = ROWS * VECTORS <= $together;
                         if together && call.block > 8 {
                             quads!({
                                 for _ in 0..call.block / 4 {
@@ -373,27 +391,55 @@ macro_rules! choose {
             match level {
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512 | Level::Avx512Bf16 if *crate::simd::UP_TO_ZEN_4 => {
+                    let slender = Some(Slender { terms: 64, few: 17 });
                     let (together, table) = ([240, 576 << 10], x86::$low);
-                    Kernels { lanes: 64 / $bytes, floor: 4, low: &[], few: 33, depth: 512, together, table }
+                    Kernels { lanes: 64 / $bytes, slender, floor: 4, low: &[], few: 33, depth: 512, together, table }
                 }
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512 | Level::Avx512Bf16 => {
                     let (together, table) = ([240, 576 << 10], x86::$avx512);
-                    Kernels { lanes: 64 / $bytes, floor: 4, low: &[(8, 4)], few: 11, depth: 512, together, table }
+                    Kernels {
+                        lanes: 64 / $bytes,
+                        slender: None,
+                        floor: 4,
+                        low: &[(8, 4)],
+                        few: 11,
+                        depth: 512,
+                        together,
+                        table,
+                    }
                 }
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx2 => {
                     let (together, table) = ([120, 288 << 10], x86::$avx2);
-                    Kernels { lanes: 32 / $bytes, floor: 4, low: &[(256, 4)], few: 11, depth: 1024, together, table }
+                    Kernels {
+                        lanes: 32 / $bytes,
+                        slender: None,
+                        floor: 4,
+                        low: &[(256, 4)],
+                        few: 11,
+                        depth: 1024,
+                        together,
+                        table,
+                    }
                 }
                 #[cfg(target_arch = "aarch64")]
                 Level::Neon => {
                     let (together, table) = ([120, 288 << 10], neon::$neon);
-                    Kernels { lanes: 16 / $bytes, floor: 4, low: &[(32, 6)], few: 11, depth: 512, together, table }
+                    Kernels {
+                        lanes: 16 / $bytes,
+                        slender: None,
+                        floor: 4,
+                        low: &[(32, 6)],
+                        few: 11,
+                        depth: 512,
+                        together,
+                        table,
+                    }
                 }
                 _ => {
                     let (together, table) = ([120, 288 << 10], portable::$portable);
-                    Kernels { lanes: 4, floor: 1, low: &[(32, 3)], few: 11, depth: 512, together, table }
+                    Kernels { lanes: 4, slender: None, floor: 1, low: &[(32, 3)], few: 11, depth: 512, together, table }
                 }
             }
         }

@@ -112,6 +112,6 @@ macro_rules! pairs {
     };
 }
 
-pairs!("avx512f,avx512bf16", native_pairs, NATIVE, native, 4);
+pairs!("avx512f,avx512bf16", native_pairs, NATIVE, native, 8);
 pairs!("avx512f", emulated_pairs, EMULATED, emulated, 0);
 pairs!("avx512f", exact_pairs, EXACT, exact, 0);

@@ -1,5 +1,5 @@
 //! Microkernels for AVX2 (6 × 2 vectors: 12 sums, 2 right-hand vectors and one broadcast fill 15 of 16 registers) and
-//! AVX-512 (12 × 2 vectors: 24 sums of 32 registers; on Zen 4 4 × 2, below).
+//! AVX-512 (12 × 2 vectors: 24 sums of 32 registers; on Zen 4 8 × 1 or 4 × 2, below).
 
 use super::microkernel;
 use std::arch::x86_64::*;
@@ -56,30 +56,31 @@ microkernel!(
     #[target_feature(enable = "avx512f")]
     avx512_f32, AVX512_F32 [1 2 3 4 5 6 7 8 9 10 11 12],
     f32, __m512, 16, _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_storeu_ps, splat512_ps,
-    |a, b, c| _mm512_fmadd_ps(a, b, c), _mm512_add_ps, anchor512_ps, 4, false
+    |a, b, c| _mm512_fmadd_ps(a, b, c), _mm512_add_ps, anchor512_ps, 8, false
 );
 
 microkernel!(
     #[target_feature(enable = "avx512f")]
     avx512_f64, AVX512_F64 [1 2 3 4 5 6 7 8 9 10 11 12],
     f64, __m512d, 8, _mm512_setzero_pd(), _mm512_loadu_pd, _mm512_storeu_pd, splat512_pd,
-    |a, b, c| _mm512_fmadd_pd(a, b, c), _mm512_add_pd, anchor512_pd, 4, false
+    |a, b, c| _mm512_fmadd_pd(a, b, c), _mm512_add_pd, anchor512_pd, 8, false
 );
 
 // Zen 4 multiplies and adds a vector a cycle, for which eight sums are enough, and each vector that leaves the registers costs one
-// and a half of these cycles, wherever it stands: 4 × 2 sums of four blocks stay in 24 registers. Additions cost nothing beside
+// and a half of these cycles, wherever it stands: 8 × 1 or 4 × 2 sums of four blocks stay in 24 registers. Additions cost nothing beside
 // multiply-adds that take the left number from memory, and 0.4 cycles beside ones that take it from a register, for which a load
-// has broadcast it. Panels of the right side come from the second cache as fast as these tiles need them.
+// has broadcast it. Panels of the right side come from the second cache as fast as 4 × 2 sums
+// need them, as long as nothing else takes its time.
 microkernel!(
     #[target_feature(enable = "avx512f")]
-    low_f32, LOW_F32 [1 2 3 4],
+    low_f32, LOW_F32 [1 2 3 4 5 6 7 8],
     f32, __m512, 16, _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_storeu_ps, splat512_ps,
-    |a, b, c| _mm512_fmadd_ps(a, b, c), _mm512_add_ps, anchor512_ps, 4, true
+    |a, b, c| _mm512_fmadd_ps(a, b, c), _mm512_add_ps, anchor512_ps, 8, true
 );
 
 microkernel!(
     #[target_feature(enable = "avx512f")]
-    low_f64, LOW_F64 [1 2 3 4],
+    low_f64, LOW_F64 [1 2 3 4 5 6 7 8],
     f64, __m512d, 8, _mm512_setzero_pd(), _mm512_loadu_pd, _mm512_storeu_pd, splat512_pd,
-    |a, b, c| _mm512_fmadd_pd(a, b, c), _mm512_add_pd, anchor512_pd, 4, true
+    |a, b, c| _mm512_fmadd_pd(a, b, c), _mm512_add_pd, anchor512_pd, 8, true
 );

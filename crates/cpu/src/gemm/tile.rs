@@ -1,0 +1,67 @@
+//! The shape of a product's tiles.
+
+use super::Size;
+use super::ahead::LINE;
+use super::block::FAR;
+use super::kernel::{ASKING, Kernels};
+
+/// The highest and widest part of a result that a kernel computes at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// Its rows.
+    pub rows: usize,
+    /// Its columns: one vector or two.
+    pub columns: usize,
+    /// Tiles, one below the other, up to which the right operand's panels are read in place: see [`Kernels::few`].
+    pub few: usize,
+}
+
+impl Tile {
+    /// The tile for products of a size.
+    pub fn of<T>(kernels: &Kernels<T>, size: &Size) -> Tile {
+        match kernels.slender {
+            Some(slender) if size.terms >= slender.terms && size.rows > kernels.rows() => {
+                let rows = fitting(kernels.highest(), kernels.floor, size.rows);
+                Tile { rows, columns: kernels.lanes, few: slender.few }
+            }
+            _ => Tile { rows: rows_of(kernels, size), columns: kernels.columns(), few: kernels.few },
+        }
+    }
+}
+
+/// The height of tiles of two vectors that wastes least on `rows` rows.
+pub fn height<T>(kernels: &Kernels<T>, rows: usize) -> usize {
+    fitting(kernels.rows(), kernels.floor, rows)
+}
+
+/// The height, at most `most`, that wastes least on `rows` rows, where tiles below `floor` take as long as those of it.
+fn fitting(most: usize, floor: usize, rows: usize) -> usize {
+    let cost = |height: usize| {
+        let rest = rows % height;
+        rows / height * height.max(floor) + if rest > 0 { rest.max(floor) } else { 0 }
+    };
+    if rows <= most {
+        return rows.max(1);
+    }
+    (most - most / 3..=most).min_by_key(|&h| (cost(h), most - h)).expect("a height")
+}
+
+/// As [`height`], but for the blocks of a product: the sums of short blocks leave the registers often, which lower
+/// tiles hide better, and tiles of few terms have no time to ask for many lines of a far result.
+fn rows_of<T>(kernels: &Kernels<T>, size: &Size) -> usize {
+    let low = kernels.low.iter().find(|&&(block, _)| size.block <= block);
+    if let Some(&(_, rows)) = low
+        && size.rows > kernels.rows()
+        && size.block < size.terms
+    {
+        return rows;
+    }
+    if size.rows > kernels.rows() && size.block < size.terms && size.rows * size.columns >= FAR {
+        let lines = (kernels.columns() * size_of::<T>()).div_ceil(LINE);
+        let rows = size.terms / ASKING / lines;
+        if rows < kernels.rows() {
+            return rows.max(kernels.floor);
+        }
+    }
+    height(kernels, size.rows)
+}
