@@ -1,7 +1,7 @@
 //! One range of rows, columns and terms of a product, on one thread.
 
 use super::ahead::{Ahead, LINE, RUNS, Source};
-use super::kernel::{ASKING, COUNTER, Call, Kernels, SILENT};
+use super::kernel::{COUNTER, Call, Kernels, SILENT};
 use super::left::{Chunk, GAP, Left, distance, readable, resident};
 use super::offsets::evenly;
 use super::pack::{SLACK, dense, pack, pack_columns};
@@ -15,8 +15,6 @@ use crate::multiversion;
 use crate::simd::Level;
 use std::ops::Range;
 
-/// Bytes of the left operand's panels that stay in the second-level cache while panels of the right one come and go.
-const HELD: usize = 256 << 10;
 /// Rows from which panels of the right operand are packed just before their tiles, where the left one's stay.
 const OFTEN: usize = 64;
 /// So many of them at once with AVX-512: each piece of a row is on another page, and a core knows few pages by heart.
@@ -94,6 +92,8 @@ pub struct Bounds {
     pub tile: Tile,
     /// Rows of the left side whose panels stay in the second-level cache together.
     pub together: usize,
+    /// Bytes of panels that do.
+    pub held: usize,
     /// How the terms are cut.
     pub chunks: Chunks,
 }
@@ -101,9 +101,9 @@ pub struct Bounds {
 impl Bounds {
     /// Bounds of so many rows, columns and terms.
     pub fn new<T>(kernels: &Kernels<T>, [rows, columns, terms]: [usize; 3], tile: Tile, chunks: Chunks) -> Self {
-        let [most, bytes] = kernels.together;
-        let held = most.min(bytes / size_of::<T>() / chunks.terms.min(terms).max(1));
-        Bounds { rows, columns, terms, tile, together: (held / tile.rows).max(1) * tile.rows, chunks }
+        let [most, held] = kernels.together;
+        let together = most.min(held / size_of::<T>() / chunks.terms.min(terms).max(1));
+        Bounds { rows, columns, terms, tile, together: (together / tile.rows).max(1) * tile.rows, held, chunks }
     }
 
     fn depth(&self) -> usize {
@@ -115,7 +115,7 @@ impl Bounds {
     fn left<T>(&self, rows: usize) -> usize {
         let (rows, depth) = (rows.next_multiple_of(self.tile.rows), distance(self.depth()));
         // Rows of fewer terms are the more, and each has a gap behind it.
-        let held = HELD / size_of::<T>() + rows * GAP + self.tile.rows * depth;
+        let held = self.held / size_of::<T>() + rows * GAP + self.tile.rows * depth;
         (rows.min(self.together) * depth).max((rows * depth).min(held)) + SLACK
     }
 
@@ -351,7 +351,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         let in_turn = product.packed.is_none()
             && beside.is_none()
             && row_count >= OFTEN
-            && row_count * length * size_of::<L::Real>() <= HELD;
+            && row_count * length * size_of::<L::Real>() <= bounds.held;
         // The first panel of the right side, the distance of the panels' columns and that of their terms.
         let (right_panels, right_column, right_term) = match beside {
             _ if let Some(packed) = product.packed => {
@@ -399,7 +399,12 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             (true, false) => Some(leaf.trailing_ones() as usize),
         };
 
-        let asks = numbers(chunks.block) > SILENT && numbers(length) >= WORTH_ASKING;
+        // Kernels ask for results themselves where blocks are short. Panels read in place come into the first-level cache as
+        // fast as few tiles need them, where more lines would drive them out.
+        let is_short = numbers(chunks.block) <= SILENT;
+        let (far, is_worth) = (far && !is_short, numbers(length) >= WORTH_ASKING && !(is_short && beside.is_some()));
+        let asking = kernels.asking(numbers(chunks.block)).filter(|_| is_worth);
+        let asks = asking.is_some();
         let mut blocks = match in_turn {
             true => RowBlocks::new(row_count, row_count, height, false),
             false => {
@@ -501,7 +506,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     // Tiles whose results kernels store themselves are one call, as long as it can ask for all that they need:
                     // each for its own and, in the rest of the time, for what the next one begins with.
                     let mut most = if target.is_some() || direct { usize::MAX } else { 1 };
-                    let time = numbers(length) / ASKING;
+                    let time = asking.map_or(0, |terms| numbers(length) / terms);
                     let runs = (across * size_of::<L::Real>()).div_ceil(LINE) * (call.merges + 1);
                     let lines = if far { high * runs } else { 0 };
                     if far && asks {

@@ -21,7 +21,8 @@ pub const COUNTER: usize = 16;
 
 /// Terms for which a kernel asks for one line of the caches.
 pub const ASKING: usize = 4;
-/// Terms of blocks up to which kernels have no time to ask for any but those of the next tile's results.
+/// Terms of blocks up to which kernels ask for the lines of the next tile's results themselves, and for no others, unless they
+/// sum four blocks in registers: then for two lines in that time.
 pub const SILENT: usize = 8;
 
 /// What one call of a microkernel computes: tiles below each other.
@@ -56,8 +57,8 @@ pub struct Call<T> {
     /// Distance between the rows of the results. Other tiles are dense.
     pub out_row: isize,
     /// Lines of the caches that are asked for meanwhile, one every [`ASKING`] terms: all at once they would keep the
-    /// operands waiting, for a core waits for few lines at a time. Blocks of up to [`SILENT`] terms are not for that. The
-    /// runs never end: see [`Lines::NONE`].
+    /// operands waiting, for a core waits for few lines at a time. In blocks of up to [`SILENT`] terms there are fewer:
+    /// see [`Kernels::asking`]. The runs never end: see [`Lines::NONE`].
     pub ahead: *const Lines,
 }
 
@@ -124,6 +125,16 @@ impl<T> Kernels<T> {
     /// Rows of the highest tile.
     pub fn highest(&self) -> usize {
         self.table.len()
+    }
+
+    /// Terms for which kernels ask for a line, where blocks have so many of them; none if they do not ask.
+    pub fn asking(&self, block: usize) -> Option<usize> {
+        match block {
+            _ if block > SILENT => Some(ASKING),
+            // Tiles are so low that all kernels sum four blocks in registers.
+            _ if self.slender.is_some() => Some(2 * SILENT),
+            _ => None,
+        }
     }
 
     /// Columns of the widest tile.
@@ -274,7 +285,7 @@ macro_rules! microkernel {
                     'blocks: {
                         // Four blocks at once, whose sums are added in registers: only their root goes to the counter.
                         macro_rules! quads {
-                            ($block:block) => {
+                            ($block:block, $ask:block) => {
                                 while left >= 4 * call.block {
                                     macro_rules! next {
                                         () => {{
@@ -294,11 +305,13 @@ macro_rules! microkernel {
                                     $block
                                     let one = acc;
                                     next!();
+                                    $ask
                                     join!(one);
                                     let two = acc;
                                     next!();
                                     let one = acc;
                                     next!();
+                                    $ask
                                     join!(one);
                                     join!(two);
                                     left -= 4 * call.block;
@@ -313,20 +326,23 @@ macro_rules! microkernel {
                         // Blocks of four and eight without an inner loop: its instructions would cost as much as a term.
                         let together = ROWS * VECTORS <= $together;
                         if together && call.block > 8 {
-                            quads!({
-                                for _ in 0..call.block / 4 {
-                                    four!();
-                                    ask!();
-                                }
-                                for _ in 0..call.block % 4 {
-                                    term!(0);
-                                    (a, b) = (a.offset(a_term), b.offset(b_term));
-                                }
-                            });
+                            quads!(
+                                {
+                                    for _ in 0..call.block / 4 {
+                                        four!();
+                                        ask!();
+                                    }
+                                    for _ in 0..call.block % 4 {
+                                        term!(0);
+                                        (a, b) = (a.offset(a_term), b.offset(b_term));
+                                    }
+                                },
+                                {}
+                            );
                         }
                         if call.block == 4 {
                             if together {
-                                quads!({ four!(); });
+                                quads!({ four!(); }, { ask!(); });
                             }
                             while left > 4 {
                                 four!();
@@ -335,7 +351,7 @@ macro_rules! microkernel {
                         }
                         if call.block == 8 {
                             if together {
-                                quads!({ four!(); four!(); });
+                                quads!({ four!(); four!(); }, { ask!(); });
                             }
                             while left > 8 {
                                 four!();
