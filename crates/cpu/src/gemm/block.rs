@@ -399,8 +399,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             (true, false) => Some(leaf.trailing_ones() as usize),
         };
 
-        // Kernels ask for results themselves where blocks are short. Panels read in place come into the first-level cache as
-        // fast as few tiles need them, where more lines would drive them out.
+        // Kernels ask for results themselves where blocks are short. To ask there for panels that are read in place took longer
+        // than to wait for them.
         let is_short = numbers(chunks.block) <= SILENT;
         let (far, is_worth) = (far && !is_short, numbers(length) >= WORTH_ASKING && !(is_short && beside.is_some()));
         let asking = kernels.asking(numbers(chunks.block)).filter(|_| is_worth);
@@ -408,7 +408,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         let mut blocks = match in_turn {
             true => RowBlocks::new(row_count, row_count, height, false),
             false => {
-                let grow = asks && left.numbers() >= LARGE && column_count > 4 * width;
+                let grow = asks && !is_short && left.numbers() >= LARGE && column_count > 4 * width;
                 RowBlocks::new(row_count, bounds.together, height, grow)
             }
         }

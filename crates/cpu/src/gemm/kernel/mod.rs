@@ -241,8 +241,8 @@ macro_rules! microkernel {
                     }
                     // Asks for a line. Without a branch, across which compilers move sums.
                     macro_rules! ask {
-                        () => {
-                            $crate::stream::prefetch(line);
+                        ($prefetch:path) => {
+                            $prefetch(line);
                             lines -= 1;
                             let end = lines == 0;
                             line = line.wrapping_offset((*ahead).step);
@@ -330,7 +330,7 @@ macro_rules! microkernel {
                                 {
                                     for _ in 0..call.block / 4 {
                                         four!();
-                                        ask!();
+                                        ask!($crate::stream::prefetch);
                                     }
                                     for _ in 0..call.block % 4 {
                                         term!(0);
@@ -342,7 +342,7 @@ macro_rules! microkernel {
                         }
                         if call.block == 4 {
                             if together {
-                                quads!({ four!(); }, { ask!(); });
+                                quads!({ four!(); }, { ask!($crate::stream::prefetch_near); });
                             }
                             while left > 4 {
                                 four!();
@@ -351,7 +351,7 @@ macro_rules! microkernel {
                         }
                         if call.block == 8 {
                             if together {
-                                quads!({ four!(); four!(); }, { ask!(); });
+                                quads!({ four!(); four!(); }, { ask!($crate::stream::prefetch_near); });
                             }
                             while left > 8 {
                                 four!();
@@ -363,7 +363,7 @@ macro_rules! microkernel {
                             let length = left.min(call.block);
                             for _ in 0..length / 4 {
                                 four!();
-                                ask!();
+                                ask!($crate::stream::prefetch);
                             }
                             for _ in 0..length % 4 {
                                 term!(0);
