@@ -65,3 +65,33 @@ fn rows_of<T>(kernels: &Kernels<T>, size: &Size) -> usize {
     }
     height(kernels, size.rows)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gemm::Real;
+    use crate::simd::Level;
+
+    #[test]
+    fn there_are_kernels_for_the_tiles_of_every_size() {
+        fn check<T: Real>() {
+            let counts = [1, 3, 4, 5, 7, 8, 9, 12, 13, 63, 64, 100, 1000];
+            for kernels in Level::available().into_iter().map(T::kernels) {
+                for (rows, terms) in counts.iter().flat_map(|&rows| counts.map(|terms| (rows, terms))) {
+                    for (columns, block) in [(1, 8), (1000, 8), (16, terms), (1000, 256)] {
+                        let size = Size { rows, columns, terms, block, run: 1 };
+                        let tile = Tile::of(&kernels, &size);
+                        let vectors = tile.columns / kernels.lanes;
+                        assert!(tile.rows > 0 && tile.rows <= rows.min(kernels.highest()), "{tile:?} for {size:?}");
+                        assert!(tile.columns.is_multiple_of(kernels.lanes), "{tile:?} for {size:?}");
+                        assert!((1..=2).contains(&vectors), "{tile:?} for {size:?}");
+                        let is_slender = kernels.slender.is_some_and(|slender| terms >= slender.terms);
+                        assert_eq!(vectors == 1, is_slender && rows > kernels.rows(), "{tile:?} for {size:?}");
+                    }
+                }
+            }
+        }
+        check::<f32>();
+        check::<f64>();
+    }
+}
