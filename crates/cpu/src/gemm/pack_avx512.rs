@@ -74,10 +74,10 @@ pub unsafe fn by_rows<S: Source>(
     out: *mut f32,
 ) {
     for (number, terms) in terms.chunks(TERMS).enumerate() {
-        for (fours, firsts) in firsts.chunks(PANELS).enumerate() {
+        for (group, firsts) in firsts.chunks(PANELS).enumerate() {
             // SAFETY: the caller's promise.
             unsafe {
-                let out = out.add(fours * PANELS * distance + number * TERMS * width);
+                let out = out.add(group * PANELS * distance + number * TERMS * width);
                 match width {
                     4 => {
                         let (fours, rest) = terms.as_chunks();

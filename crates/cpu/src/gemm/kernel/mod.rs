@@ -131,7 +131,7 @@ impl<T> Kernels<T> {
     pub fn asking(&self, block: usize) -> Option<usize> {
         match block {
             _ if block > SILENT => Some(ASKING),
-            // Tiles are so low that all kernels sum four blocks in registers.
+            // Tiles are so low that kernels sum four blocks in registers; those for any pairs do not, and ask for nothing.
             _ if self.slender.is_some() => Some(2 * SILENT),
             _ => None,
         }

@@ -67,10 +67,10 @@ microkernel!(
 );
 
 // Zen 4 multiplies and adds a vector a cycle, for which eight sums are enough, and each vector that leaves the registers costs one
-// and a half of these cycles, wherever it stands: 8 × 1 or 4 × 2 sums of four blocks stay in 24 registers. Additions cost nothing beside
-// multiply-adds that take the left number from memory, and 0.4 cycles beside ones that take it from a register, for which a load
-// has broadcast it. Panels of the right side come from the second cache as fast as 4 × 2 sums
-// need them, as long as nothing else takes its time.
+// and a half of these cycles, wherever it stands: 8 × 1 or 4 × 2 sums of four blocks stay in 24 registers. Additions cost nothing
+// beside multiply-adds that take the left number from memory, and 0.4 cycles beside ones that take it from a register, for which a
+// load has broadcast it. Panels of the right side come from the second cache as fast as 4 × 2 sums need them, as long as nothing
+// else takes its time.
 microkernel!(
     #[target_feature(enable = "avx512f")]
     low_f32, LOW_F32 [1 2 3 4 5 6 7 8],
