@@ -48,7 +48,7 @@ impl Plan {
         let (taps, positions) = (window.taps(), window.positions());
         let rows = window.channels * taps;
         let size = Size { rows, columns: window.samples * positions, terms: window.outputs, block, run: 1 };
-        let tile = Tile::of(&kernels, &size);
+        let tile = Tile::of(&kernels, &size, false);
         let height = tile.rows;
         // Tasks begin at whole tiles and whole channels.
         let step = (1..=height).find(|c| (c * taps).is_multiple_of(height)).expect("height itself");

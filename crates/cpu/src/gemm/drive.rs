@@ -2,7 +2,7 @@
 
 use super::block::{Bounds, Chunks, Finish, Part, Product, compute};
 use super::kernel::Kernels;
-use super::left::Left;
+use super::left::{Left, is_crowded};
 use super::merge::Row;
 use super::packed::{self, Packed};
 use super::pairs::Pairs;
@@ -151,8 +151,30 @@ fn by_tiles(size: &Size) -> bool {
 /// the end, nor where products are computed in strips.
 pub fn finishes<T: Real>(level: Level, size: Size, products: usize, threads: usize) -> bool {
     let kernels = T::kernels(level);
-    by_tiles(&size)
-        && [size, turn(&size)].iter().all(|&size| Plan::new(&kernels, size, products, threads, true).parts[2] == 1)
+    let finishes = |size: Size| {
+        let plan = |&lies: &Lies| Plan::new(&kernels, size, products, threads, lies);
+        Lies::ALL.iter().map(plan).all(|plan| plan.parts[2] == 1)
+    };
+    by_tiles(&size) && finishes(size) && finishes(turn(&size))
+}
+
+/// What matters for a plan of how operands lie.
+#[derive(Clone, Copy, Debug)]
+struct Lies {
+    /// The right one can be packed at once, for all tasks.
+    may_share: bool,
+    /// See [`is_crowded`].
+    is_crowded: bool,
+}
+
+impl Lies {
+    /// All that there may be.
+    const ALL: [Lies; 4] = [
+        Lies { may_share: false, is_crowded: false },
+        Lies { may_share: false, is_crowded: true },
+        Lies { may_share: true, is_crowded: false },
+        Lies { may_share: true, is_crowded: true },
+    ];
 }
 
 /// How products are cut.
@@ -172,8 +194,8 @@ struct Plan {
 }
 
 impl Plan {
-    fn new<T: Real>(kernels: &Kernels<T>, size: Size, products: usize, threads: usize, may_share: bool) -> Self {
-        let tile = Tile::of(kernels, &size);
+    fn new<T: Real>(kernels: &Kernels<T>, size: Size, products: usize, threads: usize, lies: Lies) -> Self {
+        let tile = Tile::of(kernels, &size, lies.is_crowded);
         let (height, width) = (tile.rows, tile.columns);
         let tiles = [size.rows.div_ceil(height), size.columns.div_ceil(width)];
         let blocks = size.terms.div_ceil(size.block);
@@ -237,7 +259,7 @@ impl Plan {
         let chunks = Chunks::new(&size, kernels.depth);
         // Where many tasks need the same columns, these are packed once.
         let mut shared = None;
-        let may_share = may_share && threads > 1 && products == 1 && run == blocks && work >= 1e8;
+        let may_share = lies.may_share && threads > 1 && products == 1 && run == blocks && work >= 1e8;
         if may_share && SHARED.contains(&(size.columns * size.terms)) {
             let columns = (size.columns * chunks.terms.min(size.terms)).div_ceil(NEAR).min(tiles[1]);
             let (least, most) = (size.rows.div_ceil(ROWS).max(3), size.rows / SHARING);
@@ -290,8 +312,8 @@ fn idle(tasks: usize, threads: usize) -> bool {
 }
 
 /// Cycles that a level's kernels need for a product, about; what packing and storing add is guessed.
-fn cycles<T: Real>(kernels: &Kernels<T>, size: &Size, left: &Side, right: &Side, place: &Place) -> f64 {
-    let height = Tile::of(kernels, size).rows;
+fn cycles<L: Element>(kernels: &Kernels<L::Real>, size: &Size, left: &Side, right: &Side, place: &Place) -> f64 {
+    let height = Tile::of(kernels, size, is_crowded::<L>(kernels, left, size.columns)).rows;
     let rest = size.rows % height;
     let high = size.rows / height * height.max(kernels.floor) + if rest > 0 { rest.max(kernels.floor) } else { 0 };
     let wide = size.columns.next_multiple_of(kernels.lanes);
@@ -309,9 +331,9 @@ fn cycles<T: Real>(kernels: &Kernels<T>, size: &Size, left: &Side, right: &Side,
 }
 
 /// Whether to compute the transposed product instead.
-fn turned<T: Real>(kernels: &Kernels<T>, size: &Size, left: &Side, right: &Side, place: &Place) -> bool {
+fn turned<S: Element>(kernels: &Kernels<S::Real>, size: &Size, left: &Side, right: &Side, place: &Place) -> bool {
     let other = Place { rows: place.columns.clone(), columns: place.rows.clone() };
-    cycles(kernels, &turn(size), right, left, &other) < cycles(kernels, size, left, right, place)
+    cycles::<S>(kernels, &turn(size), right, left, &other) < cycles::<S>(kernels, size, left, right, place)
 }
 
 fn turn(size: &Size) -> Size {
@@ -321,22 +343,26 @@ fn turn(size: &Size) -> Size {
 /// Bytes of scratch memory for [`multiply`] at any level.
 pub fn scratch_bytes<T: Real>(size: Size, products: usize, threads: usize) -> usize {
     let bytes = |size: Size| {
-        let [own, shared] = [false, true].map(|may_share| bytes_of::<T>(size, products, threads, may_share, &|_| 0));
-        own.max(shared).max(strip::scratch_bytes::<T>(&size, threads))
+        let tiles = Lies::ALL.map(|lies| bytes_of::<T>(size, products, threads, lies, &|_| 0));
+        tiles.into_iter().max().unwrap_or(0).max(strip::scratch_bytes::<T>(&size, threads))
     };
     bytes(size).max(bytes(turn(&size)))
 }
 
 /// Bytes of scratch memory for [`multiply_staged`] at any level; `source` gives those of the source for a task.
 pub fn staged_bytes<T: Real>(size: Size, products: usize, threads: usize, source: &dyn Fn(&Bounds) -> usize) -> usize {
-    bytes_of::<T>(size, products, threads, false, source)
+    let bytes = |is_crowded| {
+        let lies = Lies { may_share: false, is_crowded };
+        bytes_of::<T>(size, products, threads, lies, source)
+    };
+    bytes(false).max(bytes(true))
 }
 
 fn bytes_of<T: Real>(
     size: Size,
     products: usize,
     threads: usize,
-    may_share: bool,
+    lies: Lies,
     source: &dyn Fn(&Bounds) -> usize,
 ) -> usize {
     if products * size.rows * size.columns * size.terms == 0 {
@@ -344,7 +370,7 @@ fn bytes_of<T: Real>(
     }
     let bytes = |level: Level| {
         let kernels = T::kernels(level);
-        let plan = Plan::new(&kernels, size, products, threads, may_share);
+        let plan = Plan::new(&kernels, size, products, threads, lies);
         let slot = plan.bounds.bytes::<T>() + room::<u8>(source(&plan.bounds));
         plan.partial::<T>() + plan.shared.map_or(0, room::<T>) + slot * threads.min(plan.tasks())
     };
@@ -398,7 +424,7 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
         if done {
             return true;
         }
-        if turned(&kernels, &batch.size, batch.left_side, batch.right_side, batch.place) {
+        if turned::<S>(&kernels, &batch.size, batch.left_side, batch.right_side, batch.place) {
             multiply_staged(&other, &Memory { data: batch.left, products: batch.lefts }, arena, context)
         } else {
             multiply_staged(batch, &Memory { data: right, products: rights }, arena, context)
@@ -428,7 +454,11 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
     }
     let kernels = L::Real::kernels(context.level);
     let is_in_pairs = Pairs::new::<L, R>(context.level, &Chunks::new(&size, kernels.depth), size.terms).is_some();
-    let plan = Plan::new(&kernels, size, products, threads, source.is_there() && !is_in_pairs);
+    let lies = Lies {
+        may_share: source.is_there() && !is_in_pairs,
+        is_crowded: is_crowded::<L>(&kernels, batch.left_side, size.columns),
+    };
+    let plan = Plan::new(&kernels, size, products, threads, lies);
     let [row_parts, column_parts, runs] = plan.parts;
     if runs > 1 && batch.finish.is_some() {
         return false;

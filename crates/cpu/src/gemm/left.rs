@@ -1,7 +1,7 @@
 //! The left side of a chunk of terms: panels of a block of rows at a time, read in place, copied or packed.
 
 use super::ahead::{LINE, Source};
-use super::kernel::Access;
+use super::kernel::{Access, Kernels};
 use super::offsets::evenly;
 use super::pack::{SLACK, dense, pack};
 use super::pairs::{self, Span};
@@ -137,9 +137,7 @@ impl<'a, S: Element> Chunk<'a, S> {
         let how = match (steps[0], steps[1]) {
             (_, Some(1)) if pairs && columns < AGAIN => How::PairRows,
             _ if pairs => How::Pairs,
-            (Some(row), Some(1))
-                if same::<S, S::Real>() && columns < AGAIN && together(row.unsigned_abs() * size_of::<S>(), height) =>
-            {
+            (Some(row), Some(1)) if is_readable::<S>(row, height, columns) => {
                 there(row * height as isize, row, Access::Rows)
             }
             (Some(row), Some(1)) => How::Copied(row),
@@ -208,6 +206,19 @@ impl<'a, S: Element> Chunk<'a, S> {
             _ => Source::none(),
         }
     }
+}
+
+/// Whether the rows of the highest tiles would have to be copied, for so many columns, because they drive each other out of the
+/// first-level cache, where those of lower tiles can be read in place.
+pub fn is_crowded<S: Element>(kernels: &Kernels<S::Real>, side: &Side, columns: usize) -> bool {
+    let (Some(row), Some(1)) = (side.lines.stride(), side.terms.stride()) else { return false };
+    let in_place = |rows: usize| is_readable::<S>(row, rows, columns);
+    !in_place(kernels.highest()) && in_place(kernels.rows())
+}
+
+/// Whether rows of neighbouring elements, `row` apart, are read in place by tiles of `rows` rows, for so many columns.
+fn is_readable<S: Element>(row: isize, rows: usize, columns: usize) -> bool {
+    same::<S, S::Real>() && columns < AGAIN && together(row.unsigned_abs() * size_of::<S>(), rows)
 }
 
 /// Whether lines of so many rows, `step` bytes apart, stay in the first-level cache together.

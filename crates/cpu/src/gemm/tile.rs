@@ -17,10 +17,10 @@ pub struct Tile {
 }
 
 impl Tile {
-    /// The tile for products of a size.
-    pub fn of<T>(kernels: &Kernels<T>, size: &Size) -> Tile {
+    /// The tile for products of a size; `is_crowded` says of the left operand what [`is_crowded`](super::left::is_crowded) does.
+    pub fn of<T>(kernels: &Kernels<T>, size: &Size, is_crowded: bool) -> Tile {
         match kernels.slender {
-            Some(slender) if size.terms >= slender.terms && size.rows > kernels.rows() => {
+            Some(slender) if size.terms >= slender.terms && size.rows > kernels.rows() && !is_crowded => {
                 let rows = fitting(kernels.highest(), kernels.floor, size.rows);
                 Tile { rows, columns: kernels.lanes, few: slender.few }
             }
@@ -80,13 +80,16 @@ mod tests {
                 for (rows, terms) in counts.iter().flat_map(|&rows| counts.map(|terms| (rows, terms))) {
                     for (columns, block) in [(1, 8), (1000, 8), (16, terms), (1000, 256)] {
                         let size = Size { rows, columns, terms, block, run: 1 };
-                        let tile = Tile::of(&kernels, &size);
-                        let vectors = tile.columns / kernels.lanes;
-                        assert!(tile.rows > 0 && tile.rows <= rows.min(kernels.highest()), "{tile:?} for {size:?}");
-                        assert!(tile.columns.is_multiple_of(kernels.lanes), "{tile:?} for {size:?}");
-                        assert!((1..=2).contains(&vectors), "{tile:?} for {size:?}");
-                        let is_slender = kernels.slender.is_some_and(|slender| terms >= slender.terms);
-                        assert_eq!(vectors == 1, is_slender && rows > kernels.rows(), "{tile:?} for {size:?}");
+                        for is_crowded in [false, true] {
+                            let tile = Tile::of(&kernels, &size, is_crowded);
+                            let vectors = tile.columns / kernels.lanes;
+                            assert!(tile.rows > 0 && tile.rows <= rows.min(kernels.highest()), "{tile:?} for {size:?}");
+                            assert!(tile.columns.is_multiple_of(kernels.lanes), "{tile:?} for {size:?}");
+                            assert!((1..=2).contains(&vectors), "{tile:?} for {size:?}");
+                            let is_slender = kernels.slender.is_some_and(|slender| terms >= slender.terms);
+                            let may_be = rows > kernels.rows() && !is_crowded;
+                            assert_eq!(vectors == 1, is_slender && may_be, "{tile:?} for {size:?}");
+                        }
                     }
                 }
             }
