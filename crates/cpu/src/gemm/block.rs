@@ -21,7 +21,7 @@ const OFTEN: usize = 64;
 const TURN: usize = 4;
 
 /// Terms of the right operand's panels that are read in place, at most.
-const SHALLOW: usize = 256;
+const SHALLOW: usize = 512;
 
 /// Numbers of the left operand from which the first blocks of its rows are small.
 const LARGE: usize = 1 << 14;
@@ -408,7 +408,11 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         let mut blocks = match in_turn {
             true => RowBlocks::new(row_count, row_count, height, false),
             false => {
-                let grow = asks && !is_short && left.numbers() >= LARGE && column_count > 4 * width;
+                let grow = asks
+                    && !is_short
+                    && row_count.div_ceil(height) > few
+                    && left.numbers() >= LARGE
+                    && column_count > 4 * width;
                 RowBlocks::new(row_count, bounds.together, height, grow)
             }
         }
