@@ -2,12 +2,13 @@
 
 use super::ahead::{Ahead, LINE, RUNS, Source};
 use super::kernel::{COUNTER, Call, Kernels, SILENT};
-use super::left::{Chunk, GAP, Left, distance, readable, resident};
+use super::left::{Chunk, GAP, Left, distance};
 use super::offsets::evenly;
 use super::pack::{SLACK, dense, pack, pack_columns};
 use super::packed::Packed;
 use super::pairs::{Factor, Operand, Pairs};
 use super::real::{Element, Real, same};
+use super::right::Panel;
 use super::scratch::{Arena, room};
 use super::tile::Tile;
 use super::{Place, Side, Size};
@@ -15,13 +16,9 @@ use crate::multiversion;
 use crate::simd::Level;
 use std::ops::Range;
 
-/// Rows from which panels of the right operand are packed just before their tiles, where the left one's stay.
-const OFTEN: usize = 64;
-/// So many of them at once with AVX-512: each piece of a row is on another page, and a core knows few pages by heart.
+/// Panels of the right operand that are packed at once just before their tiles, with AVX-512: each piece of a row is on another
+/// page, and a core knows few pages by heart.
 const TURN: usize = 4;
-
-/// Terms of the right operand's panels that are read in place, at most.
-const SHALLOW: usize = 512;
 
 /// Numbers of the left operand from which the first blocks of its rows are small.
 const LARGE: usize = 1 << 14;
@@ -330,36 +327,35 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 }
             }
         };
-        let beside = match (right_line, right_term_step) {
-            _ if product.packed.is_some() => None,
-            (Some(1), Some(step))
-                if same::<R, R::Real>()
-                    && length <= SHALLOW
-                    && (row_count.div_ceil(height) <= few && readable(step)
-                        || resident(
-                            step.unsigned_abs() * size_of::<R>(),
-                            length,
-                            (width * size_of::<R>()).div_ceil(LINE),
-                        )) =>
+        let is_short = numbers(chunks.block) <= SILENT;
+        // A last panel that ends within a vector is packed all the same: nothing may be there to read.
+        let rest = column_count % width;
+        let whole = if rest.is_multiple_of(kernels.lanes) { column_count } else { column_count - rest };
+        let beside = match Panel::new::<R>(right_line, right_term_step, &bounds.tile, is_short) {
+            Some(panel)
+                if product.packed.is_none() && whole > 0 && panel.in_place(row_count.div_ceil(height), length) =>
             {
-                column_count.is_multiple_of(kernels.lanes).then_some(step)
+                right_term_step
             }
             _ => None,
         };
         // Each panel of the right side is needed once where those of the left side stay: some are packed in their turn.
         let turn = if level >= Level::Avx512 { TURN * width } else { width };
-        let in_turn = product.packed.is_none()
-            && beside.is_none()
-            && row_count >= OFTEN
-            && row_count * length * size_of::<L::Real>() <= bounds.held;
+        let in_turn =
+            product.packed.is_none() && beside.is_none() && row_count * length * size_of::<L::Real>() <= bounds.held;
         // The first panel of the right side, the distance of the panels' columns and that of their terms.
         let (right_panels, right_column, right_term) = match beside {
             _ if let Some(packed) = product.packed => {
                 let (panel, step) = packed.panel(first, columns.start);
                 (panel, step, width as isize)
             }
-            // SAFETY: the first element.
-            Some(step) => (unsafe { data.offset(right_lines[0] + right_terms[0]).cast() }, 1, step),
+            Some(step) => {
+                if whole < column_count {
+                    pack_right(&mut pairs, &right_lines[whole..]);
+                }
+                // SAFETY: the first element.
+                (unsafe { data.offset(right_lines[0] + right_terms[0]).cast() }, 1, step)
+            }
             None => {
                 if !in_turn {
                     pack_right(&mut pairs, right_lines);
@@ -401,7 +397,6 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
 
         // Kernels ask for results themselves where blocks are short. To ask there for panels that are read in place took longer
         // than to wait for them.
-        let is_short = numbers(chunks.block) <= SILENT;
         let (far, is_worth) = (far && !is_short, numbers(length) >= WORTH_ASKING && !(is_short && beside.is_some()));
         let asking = kernels.asking(numbers(chunks.block)).filter(|_| is_worth);
         let asks = asking.is_some();
@@ -445,25 +440,27 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 let tile = |slot: usize, row: usize| unsafe {
                     matrices.add(slot * matrix + column * padded_rows + row * across)
                 };
-                // SAFETY: panels and rooms as set up above.
-                let mut call = unsafe {
-                    Call {
-                        tiles: 1,
-                        terms: numbers(length),
-                        block: numbers(chunks.block),
-                        a: panels.data,
-                        a_step: panels.step,
-                        a_tile: panels.panel,
-                        b: right_panels.add(packed_column * right_column),
-                        b_term: right_term,
-                        counter,
-                        start: std::ptr::null(),
-                        merge: merge.as_ptr(),
-                        merges: 0,
-                        out: spare,
-                        out_row: across as isize,
-                        ahead: ahead.runs(),
-                    }
+                let (panel, b_term) = match beside {
+                    Some(_) if column >= whole => (right_room.cast_const(), width as isize),
+                    // SAFETY: a panel of the right side.
+                    _ => (unsafe { right_panels.add(packed_column * right_column) }, right_term),
+                };
+                let mut call = Call {
+                    tiles: 1,
+                    terms: numbers(length),
+                    block: numbers(chunks.block),
+                    a: panels.data,
+                    a_step: panels.step,
+                    a_tile: panels.panel,
+                    b: panel,
+                    b_term,
+                    counter,
+                    start: std::ptr::null(),
+                    merge: merge.as_ptr(),
+                    merges: 0,
+                    out: spare,
+                    out_row: across as isize,
+                    ahead: ahead.runs(),
                 };
                 // The next panel of the right side, or what one will be packed of in the next turn.
                 let ahead_by = if in_turn { turn } else { width };

@@ -7,6 +7,7 @@ use super::merge::Row;
 use super::packed::{self, Packed};
 use super::pairs::Pairs;
 use super::real::{Element, Real};
+use super::right::{self, is_shallow};
 use super::scratch::{Arena, room};
 use super::tile::Tile;
 use super::{Offsets, Place, Side, Size, strip};
@@ -153,7 +154,7 @@ pub fn finishes<T: Real>(level: Level, size: Size, products: usize, threads: usi
     let kernels = T::kernels(level);
     let finishes = |size: Size| {
         let plan = |&lies: &Lies| Plan::new(&kernels, size, products, threads, lies);
-        Lies::ALL.iter().map(plan).all(|plan| plan.parts[2] == 1)
+        Lies::all().iter().map(plan).all(|plan| plan.parts[2] == 1)
     };
     by_tiles(&size) && finishes(size) && finishes(turn(&size))
 }
@@ -165,16 +166,16 @@ struct Lies {
     may_share: bool,
     /// See [`is_crowded`].
     is_crowded: bool,
+    /// See [`is_shallow`].
+    is_shallow: bool,
 }
 
 impl Lies {
     /// All that there may be.
-    const ALL: [Lies; 4] = [
-        Lies { may_share: false, is_crowded: false },
-        Lies { may_share: false, is_crowded: true },
-        Lies { may_share: true, is_crowded: false },
-        Lies { may_share: true, is_crowded: true },
-    ];
+    fn all() -> [Lies; 8] {
+        let is = |number: usize, bit: usize| number >> bit & 1 == 1;
+        std::array::from_fn(|i| Lies { may_share: is(i, 0), is_crowded: is(i, 1), is_shallow: is(i, 2) })
+    }
 }
 
 /// How products are cut.
@@ -256,7 +257,7 @@ impl Plan {
                 parts = finer;
             }
         }
-        let chunks = Chunks::new(&size, kernels.depth);
+        let chunks = Chunks::new(&size, if lies.is_shallow { right::SHALLOW } else { kernels.depth });
         // Where many tasks need the same columns, these are packed once.
         let mut shared = None;
         let may_share = lies.may_share && threads > 1 && products == 1 && run == blocks && work >= 1e8;
@@ -343,7 +344,7 @@ fn turn(size: &Size) -> Size {
 /// Bytes of scratch memory for [`multiply`] at any level.
 pub fn scratch_bytes<T: Real>(size: Size, products: usize, threads: usize) -> usize {
     let bytes = |size: Size| {
-        let tiles = Lies::ALL.map(|lies| bytes_of::<T>(size, products, threads, lies, &|_| 0));
+        let tiles = Lies::all().map(|lies| bytes_of::<T>(size, products, threads, lies, &|_| 0));
         tiles.into_iter().max().unwrap_or(0).max(strip::scratch_bytes::<T>(&size, threads))
     };
     bytes(size).max(bytes(turn(&size)))
@@ -351,11 +352,8 @@ pub fn scratch_bytes<T: Real>(size: Size, products: usize, threads: usize) -> us
 
 /// Bytes of scratch memory for [`multiply_staged`] at any level; `source` gives those of the source for a task.
 pub fn staged_bytes<T: Real>(size: Size, products: usize, threads: usize, source: &dyn Fn(&Bounds) -> usize) -> usize {
-    let bytes = |is_crowded| {
-        let lies = Lies { may_share: false, is_crowded };
-        bytes_of::<T>(size, products, threads, lies, source)
-    };
-    bytes(false).max(bytes(true))
+    let all = Lies::all().into_iter().filter(|lies| !lies.may_share);
+    all.map(|lies| bytes_of::<T>(size, products, threads, lies, source)).max().unwrap_or(0)
 }
 
 fn bytes_of<T: Real>(
@@ -454,10 +452,9 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
     }
     let kernels = L::Real::kernels(context.level);
     let is_in_pairs = Pairs::new::<L, R>(context.level, &Chunks::new(&size, kernels.depth), size.terms).is_some();
-    let lies = Lies {
-        may_share: source.is_there() && !is_in_pairs,
-        is_crowded: is_crowded::<L>(&kernels, batch.left_side, size.columns),
-    };
+    let is_crowded = is_crowded::<L>(&kernels, batch.left_side, size.columns);
+    let is_shallow = is_shallow::<R>(batch.right_side, &Tile::of(&kernels, &size, is_crowded), &size);
+    let lies = Lies { may_share: source.is_there() && !is_in_pairs && !is_shallow, is_crowded, is_shallow };
     let plan = Plan::new(&kernels, size, products, threads, lies);
     let [row_parts, column_parts, runs] = plan.parts;
     if runs > 1 && batch.finish.is_some() {

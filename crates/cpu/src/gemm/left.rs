@@ -227,7 +227,7 @@ fn together(step: usize, rows: usize) -> bool {
 }
 
 /// Sets of the first-level cache on which lines lie that are `step` bytes apart.
-fn sets(step: usize) -> usize {
+pub fn sets(step: usize) -> usize {
     (PAGE >> step.trailing_zeros().min(PAGE.ilog2())).min(PAGE / LINE)
 }
 
@@ -241,7 +241,7 @@ pub fn resident(step: usize, terms: usize, lines: usize) -> bool {
 
 /// Whether panels whose terms are `step` elements apart may be read where they lie: not if they would drive each other
 /// out of the first-level cache.
-pub fn readable(step: isize) -> bool {
+fn readable(step: isize) -> bool {
     !step.unsigned_abs().is_multiple_of(CONFLICT)
 }
 

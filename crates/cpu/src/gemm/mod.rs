@@ -14,7 +14,7 @@
 //! Products with few rows, which packing would slow down, read the right operand in place (`strip`).
 //!
 //! Operands lie anywhere ([`offsets`]) and are packed into panels ([`pack`]) or, where that costs less, read in place: the
-//! left one a block of rows at a time ([`left`]); a right one that many tasks need is packed once (`packed`). Of bf16, two terms are packed as one number where there are instructions
+//! left one a block of rows at a time ([`left`]), panels of the right one for few rows (`right`); a right one that many tasks need is packed once (`packed`). Of bf16, two terms are packed as one number where there are instructions
 //! for such pairs (`pairs`). While kernels compute they ask for the lines of the caches that are
 //! needed next (`ahead`): those of their results, of the next block of the left operand and of the next panel of the
 //! right one.
@@ -36,6 +36,7 @@ pub(crate) mod pairs;
 #[cfg(target_arch = "x86_64")]
 mod pairs_x86;
 pub mod real;
+mod right;
 pub mod scratch;
 mod strip;
 pub mod tile;
