@@ -27,14 +27,18 @@ pub struct Product {
     pub lies: Lies,
 }
 
-/// What is measured where nothing is named: the products of models, transposed ones, short and long sums, gradients of weights.
-const PRODUCTS: [&str; 21] = [
+/// What is measured where nothing is named: the products of models, those of few rows, transposed ones, short and long sums, gradients of weights.
+const PRODUCTS: [&str; 25] = [
     "256x256x256",
     "1024x1024x1024",
     "4000x4000x4000",
     "256x800x128",
     "8192x512x2048",
     "64x64x64x64",
+    "1x1024x1024",
+    "4x1024x1024",
+    "32x1024x1024",
+    "1x1024x1024-nt",
     "256x784x256-nt",
     "32x784x256-nt",
     "256x256x256-tn",

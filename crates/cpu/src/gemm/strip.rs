@@ -15,11 +15,9 @@ const ROWS: usize = 4;
 /// Sums of a strip, at most.
 const SUMS: usize = 2048;
 /// Columns of a strip, at least; with fewer columns than that, terms must be cut to keep threads busy.
-const COLUMNS: usize = 256;
-/// Columns that are computed together.
-const LANES: usize = 8;
-/// Terms that are computed together.
-const TERMS: usize = 4;
+const COLUMNS: usize = 64;
+/// Columns of which strips have a multiple, but for the last one.
+const LANES: usize = 16;
 
 /// One strip of a product.
 struct Strip<S: Element> {
@@ -33,8 +31,7 @@ struct Strip<S: Element> {
     right: *const S,
     /// Distance between the terms of the right operand; its columns lie side by side.
     right_step: isize,
-    /// Room for [`tiles`] of rows × columns sums: those of the current block, and the counter. The result ends in
-    /// the first one.
+    /// Room for [`tiles`] of [`SUMS`]: those of the current block, and the counter. The result ends in the first one.
     sums: *mut S::Real,
 }
 
@@ -51,8 +48,8 @@ fn width(size: &Size, threads: usize) -> usize {
 }
 
 /// Bytes of scratch memory that one thread needs.
-fn slot<T>(size: &Size, threads: usize) -> usize {
-    room::<T>(size.rows * width(size, threads) * tiles(size))
+fn slot<T>(size: &Size) -> usize {
+    room::<T>(SUMS * tiles(size))
 }
 
 /// Whether products of this size are computed in strips where the operands lie well.
@@ -62,7 +59,7 @@ pub fn fits(size: &Size) -> bool {
 
 /// Bytes of scratch memory for [`multiply`].
 pub fn scratch_bytes<T: Real>(size: &Size, threads: usize) -> usize {
-    if fits(size) { threads * slot::<T>(size, threads) } else { 0 }
+    if fits(size) { threads * slot::<T>(size) } else { 0 }
 }
 
 /// Computes all products of a batch if they are of this kind, and says whether they were.
@@ -84,14 +81,14 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
         return false;
     }
     let threads = context.par.lanes();
-    let (width, bytes) = (width(&size, threads), slot::<S::Real>(&size, threads));
+    let (width, bytes) = (width(&size, threads), slot::<S::Real>(&size));
     let strips = size.columns.div_ceil(width);
     let right = Shared(right.cast_mut());
     super::drive::with_slots(context.par, threads, batch.outs.len * strips, &|slot, task| {
         let right = { right };
         let (product, first) = (task / strips, task % strips * width);
         let columns = width.min(size.columns - first);
-        let sums: *mut S::Real = arena.slot(slot, bytes).take(size.rows * width * tiles(&size));
+        let sums: *mut S::Real = arena.slot(slot, bytes).take(SUMS * tiles(&size));
         // SAFETY: the caller's promise; a task has its own columns of the result and a slot its own room.
         unsafe {
             let strip = Strip {
@@ -106,16 +103,22 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
                 sums,
             };
             compute(context.level, &strip);
-            let out = batch.out.offset(batch.outs.at(product));
+            let (out, place) = (batch.out.offset(batch.outs.at(product)), &batch.place.columns);
             for i in 0..size.rows {
-                for j in 0..columns {
-                    let at = batch.place.rows.at(i) + batch.place.columns.at(first + j);
-                    *out.offset(at) = O::narrow(*sums.add(i * columns + j));
+                let (out, sums) = (out.offset(batch.place.rows.at(i)), sums.add(i * across(size.rows)));
+                match place.stride() {
+                    Some(1) => store(context.level, sums, out.add(first), columns),
+                    _ => (0..columns).for_each(|j| *out.offset(place.at(first + j)) = O::narrow(*sums.add(j))),
                 }
             }
         }
     });
     true
+}
+
+/// Distance between the rows of a tile of sums. Compilers know it, and so that rows do not overlap.
+const fn across(rows: usize) -> usize {
+    SUMS / rows / LANES * LANES
 }
 
 multiversion! {
@@ -126,110 +129,107 @@ multiversion! {
 #[inline(always)]
 fn compute_body<S: Element>(strip: &Strip<S>) {
     match strip.rows {
-        1 => rows::<S, 1>(strip),
-        2 => rows::<S, 2>(strip),
-        3 => rows::<S, 3>(strip),
-        _ => rows::<S, 4>(strip),
+        1 => rows::<S, 1, 8>(strip),
+        2 => rows::<S, 2, 8>(strip),
+        3 => rows::<S, 3, 4>(strip),
+        _ => rows::<S, 4, 4>(strip),
     }
 }
 
+/// `TERMS` terms are computed together, as many as registers hold factors of.
 #[inline(always)]
-fn rows<S: Element, const ROWS: usize>(strip: &Strip<S>) {
-    let tile = ROWS * strip.columns;
-    let slot = |level: usize| strip.sums.wrapping_add((1 + level) * tile);
+fn rows<S: Element, const ROWS: usize, const TERMS: usize>(strip: &Strip<S>) {
+    // A row of the tile that a slot of the counter has.
+    let slot = |level: usize, row: usize| strip.sums.wrapping_add((1 + level) * SUMS + row * across(ROWS));
     let blocks = strip.terms.div_ceil(strip.block);
     for block in 0..blocks {
         // SAFETY: tiles of the strip's room, terms of its operands.
         unsafe {
-            for i in 0..tile {
-                *strip.sums.add(i) = S::Real::ZERO;
+            let sums = std::slice::from_raw_parts_mut(strip.sums, ROWS * across(ROWS));
+            for row in sums.chunks_exact_mut(across(ROWS)) {
+                row[..strip.columns].fill(S::Real::ZERO);
             }
             let end = ((block + 1) * strip.block).min(strip.terms);
             let mut term = block * strip.block;
             while term + TERMS <= end {
-                terms::<S, ROWS, TERMS>(strip, term);
+                terms::<S, ROWS, TERMS>(strip, term, sums);
                 term += TERMS;
             }
             while term < end {
-                terms::<S, ROWS, 1>(strip, term);
+                terms::<S, ROWS, 1>(strip, term, sums);
                 term += 1;
             }
             let last = block + 1 == blocks;
             let mut merged = if last { block } else { (1 << block.trailing_ones()) - 1 };
             while merged != 0 {
-                add(slot(merged.trailing_zeros() as usize), strip.sums, tile);
+                for (i, row) in sums.chunks_exact_mut(across(ROWS)).enumerate() {
+                    let left = slot(merged.trailing_zeros() as usize, i);
+                    add(std::slice::from_raw_parts(left, strip.columns), &mut row[..strip.columns]);
+                }
                 merged &= merged - 1;
             }
             if !last {
-                std::ptr::copy_nonoverlapping(strip.sums, slot(block.trailing_ones() as usize), tile);
+                for (i, row) in sums.chunks_exact(across(ROWS)).enumerate() {
+                    let to = slot(block.trailing_ones() as usize, i);
+                    std::ptr::copy_nonoverlapping(row.as_ptr(), to, strip.columns);
+                }
             }
         }
     }
 }
 
 /// Adds `left[i]` to the left of `sums[i]`.
-///
-/// # Safety
-/// Both must have `count` numbers and be apart.
 #[inline(always)]
-unsafe fn add<T: Real>(left: *const T, sums: *mut T, count: usize) {
-    // SAFETY: the caller's promise.
-    let (left, sums) =
-        unsafe { (std::slice::from_raw_parts(left, count), std::slice::from_raw_parts_mut(sums, count)) };
+fn add<T: Real>(left: &[T], sums: &mut [T]) {
     for (sum, &x) in sums.iter_mut().zip(left) {
         *sum = x + *sum;
     }
 }
 
-/// Continues all chains by terms `first..first + TERMS`.
+/// Continues all chains by terms `first..first + TERMS`. The loop over columns is one that compilers make vectors of: arrays
+/// of a vector's numbers, mapped, became calls for every number.
 ///
 /// # Safety
 /// The operands must have these terms.
 #[inline(always)]
-unsafe fn terms<S: Element, const ROWS: usize, const TERMS: usize>(strip: &Strip<S>, first: usize) {
+unsafe fn terms<S: Element, const ROWS: usize, const TERMS: usize>(
+    strip: &Strip<S>,
+    first: usize,
+    sums: &mut [S::Real],
+) {
     let [row, term] = strip.left_steps;
-    let factors: [[S::Real; TERMS]; ROWS] = std::array::from_fn(|i| {
-        // SAFETY: elements of the left operand.
-        std::array::from_fn(|k| unsafe {
-            strip.left.offset(i as isize * row + (first + k) as isize * term).read().widen()
-        })
-    });
-    let right: [*const S; TERMS] =
-        std::array::from_fn(|k| strip.right.wrapping_offset((first + k) as isize * strip.right_step));
-    let whole = strip.columns / LANES * LANES;
-    // SAFETY: columns of the strip.
-    unsafe {
-        for column in (0..whole).step_by(LANES) {
-            columns::<S, ROWS, TERMS, LANES>(&factors, &right, strip, column);
+    let mut factors = [[S::Real::ZERO; TERMS]; ROWS];
+    for (i, factors) in factors.iter_mut().enumerate() {
+        for (k, factor) in factors.iter_mut().enumerate() {
+            let at = i as isize * row + (first + k) as isize * term;
+            // SAFETY: elements of the left operand.
+            *factor = unsafe { strip.left.offset(at).read() }.widen();
         }
-        for column in whole..strip.columns {
-            columns::<S, ROWS, TERMS, 1>(&factors, &right, strip, column);
+    }
+    let right = strip.right.wrapping_offset(first as isize * strip.right_step);
+    for column in 0..strip.columns {
+        for k in 0..TERMS {
+            // SAFETY: elements of the right operand and of the tile.
+            unsafe {
+                let x = right.wrapping_offset(k as isize * strip.right_step).add(column).read().widen();
+                for (i, factors) in factors.iter().enumerate() {
+                    let sum = sums.get_unchecked_mut(i * across(ROWS) + column);
+                    *sum = factors[k].fma(x, *sum);
+                }
+            }
         }
     }
 }
 
-/// The part of [`terms`] for `LANES` columns.
-///
-/// # Safety
-/// The strip must have them.
+multiversion! {
+    /// Stores sums that lie side by side in the result.
+    fn store<T: Real, O: Element<Real = T>>(sums: *const T, out: *mut O, count: usize) = store_body;
+}
+
 #[inline(always)]
-unsafe fn columns<S: Element, const ROWS: usize, const TERMS: usize, const LANES: usize>(
-    factors: &[[S::Real; TERMS]; ROWS],
-    right: &[*const S; TERMS],
-    strip: &Strip<S>,
-    column: usize,
-) {
-    // SAFETY: the caller's promise; an array has the alignment of its elements.
-    unsafe {
-        let right: [[S; LANES]; TERMS] = std::array::from_fn(|k| *right[k].add(column).cast());
-        let right = right.map(|right| right.map(S::widen));
-        for (i, factors) in factors.iter().enumerate() {
-            let sums: *mut [S::Real; LANES] = strip.sums.add(i * strip.columns + column).cast();
-            let mut sum = *sums;
-            for (right, &factor) in right.iter().zip(factors) {
-                sum = std::array::from_fn(|lane| factor.fma(right[lane], sum[lane]));
-            }
-            *sums = sum;
-        }
+fn store_body<T: Real, O: Element<Real = T>>(sums: *const T, out: *mut O, count: usize) {
+    for i in 0..count {
+        // SAFETY: who calls has these sums, and room for them.
+        unsafe { *out.add(i) = O::narrow(*sums.add(i)) }
     }
 }

@@ -122,9 +122,18 @@ fn matrices_of_many_blocks() {
 
 #[test]
 fn few_rows_by_many_columns() {
-    for (m, n, k) in
-        [(1, 512, 5), (2, 517, 33), (3, 700, 130), (4, 1029, 300), (1, 2500, 97), (600, 2, 70), (530, 4, 260)]
-    {
+    for (m, n, k) in [
+        (1, 512, 5),
+        (2, 517, 33),
+        (3, 700, 130),
+        (4, 1029, 300),
+        (1, 2500, 97),
+        (600, 2, 70),
+        (530, 4, 260),
+        (1, 130, 75),
+        (4, 128, 40),
+        (2, 257, 90),
+    ] {
         matrices::<f32>(m, n, k, Blocking::Features);
         matrices::<f32>(m, n, k, Blocking::Samples);
     }
@@ -155,6 +164,24 @@ fn panels_in_place_at_any_distance() {
     for m in [17, 64, 128, 256] {
         matrices::<f32>(m, 80, 70, Blocking::Samples);
     }
+}
+
+#[test]
+fn panels_in_place_on_few_sets_of_the_cache() {
+    for (m, n, k) in [(8, 512, 600), (9, 1024, 300), (41, 1024, 270), (60, 512, 130), (17, 2048, 70)] {
+        matrices::<f32>(m, n, k, Blocking::Features);
+        matrices::<f32>(m, n, k, Blocking::Samples);
+    }
+    matrices::<f64>(12, 512, 300, Blocking::Features);
+}
+
+#[test]
+fn panels_in_place_but_for_a_last_one() {
+    for (m, n, k) in [(7, 250, 600), (32, 33, 130), (20, 1000, 70), (12, 41, 40)] {
+        matrices::<f32>(m, n, k, Blocking::Features);
+        matrices::<f32>(m, n, k, Blocking::Samples);
+    }
+    matrices::<f64>(9, 101, 300, Blocking::Features);
 }
 
 #[test]
