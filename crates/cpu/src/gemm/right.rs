@@ -1,6 +1,6 @@
 //! The right side of a chunk of terms: panels that are read where they lie.
 //!
-//! Packing them costs as much as the products of eight rows and more, which only many rows are worth.
+//! Packing them costs about as much as the products of eight rows, which only many rows are worth.
 
 use super::ahead::LINE;
 use super::kernel::SILENT;
