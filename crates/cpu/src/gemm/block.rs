@@ -19,6 +19,8 @@ use std::ops::Range;
 /// Panels of the right operand that are packed at once just before their tiles, with AVX-512: each piece of a row is on another
 /// page, and a core knows few pages by heart.
 const TURN: usize = 4;
+/// Rows from which others are packed one by one just before their tiles.
+const OFTEN: usize = 64;
 
 /// Numbers of the left operand from which the first blocks of its rows are small.
 const LARGE: usize = 1 << 14;
@@ -340,9 +342,11 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             _ => None,
         };
         // Each panel of the right side is needed once where those of the left side stay: some are packed in their turn.
-        let turn = if level >= Level::Avx512 { TURN * width } else { width };
-        let in_turn =
-            product.packed.is_none() && beside.is_none() && row_count * length * size_of::<L::Real>() <= bounds.held;
+        let (turn, often) = if level >= Level::Avx512 { (TURN * width, 1) } else { (width, OFTEN) };
+        let in_turn = product.packed.is_none()
+            && beside.is_none()
+            && row_count >= often
+            && row_count * length * size_of::<L::Real>() <= bounds.held;
         // The first panel of the right side, the distance of the panels' columns and that of their terms.
         let (right_panels, right_column, right_term) = match beside {
             _ if let Some(packed) = product.packed => {
