@@ -19,7 +19,7 @@ use std::ops::Range;
 /// Panels of the right operand that are packed at once just before their tiles, with AVX-512: each piece of a row is on another
 /// page, and a core knows few pages by heart.
 const TURN: usize = 4;
-/// Rows from which others are packed one by one just before their tiles.
+/// Rows from which panels are packed one by one just before their tiles at other levels.
 const OFTEN: usize = 64;
 
 /// Numbers of the left operand from which the first blocks of its rows are small.

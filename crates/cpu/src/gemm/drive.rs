@@ -325,7 +325,9 @@ fn cycles<L: Element>(kernels: &Kernels<L::Real>, size: &Size, left: &Side, righ
         _ => 1.5,
     };
     let in_place = left.lines.stride().is_some() && left.terms.stride() == Some(1);
-    high as f64 * wide as f64 * terms * kernels.slender.map_or(0.5, |_| 1.0) / kernels.lanes as f64
+    // The processors that have slender tiles multiply a vector a cycle, others two.
+    let pace = kernels.slender.map_or(0.5, |_| 1.0);
+    high as f64 * wide as f64 * terms * pace / kernels.lanes as f64
         + if in_place { 0.0 } else { rows * terms * packing(left) }
         + columns * terms * packing(right)
         + rows * columns * if place.columns.inner().0 == 1 { 0.2 } else { 1.5 }
