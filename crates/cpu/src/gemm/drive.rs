@@ -10,7 +10,7 @@ use super::real::{Element, Real};
 use super::right::{self, is_shallow};
 use super::scratch::{Arena, room};
 use super::tile::Tile;
-use super::{Offsets, Place, Side, Size, strip};
+use super::{Offsets, Place, Side, Size, inner, strip};
 use crate::Context;
 use crate::operand::Shared;
 use crate::par::{Par, Shares, is_called_away};
@@ -347,7 +347,8 @@ fn turn(size: &Size) -> Size {
 pub fn scratch_bytes<T: Real>(size: Size, products: usize, threads: usize) -> usize {
     let bytes = |size: Size| {
         let tiles = Lies::all().map(|lies| bytes_of::<T>(size, products, threads, lies, &|_| 0));
-        tiles.into_iter().max().unwrap_or(0).max(strip::scratch_bytes::<T>(&size, threads))
+        let tiles = tiles.into_iter().max().unwrap_or(0);
+        tiles.max(strip::scratch_bytes::<T>(&size, threads)).max(inner::scratch_bytes(&size, threads))
     };
     bytes(size).max(bytes(turn(&size)))
 }
@@ -420,7 +421,9 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
             return false;
         }
         let done = strip::multiply(batch, right, rights, arena, context)
-            || strip::multiply(&other, batch.left, batch.lefts, arena, context);
+            || strip::multiply(&other, batch.left, batch.lefts, arena, context)
+            || inner::multiply(batch, right, rights, arena, context)
+            || inner::multiply(&other, batch.left, batch.lefts, arena, context);
         if done {
             return true;
         }

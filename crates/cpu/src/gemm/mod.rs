@@ -22,6 +22,9 @@
 pub mod ahead;
 pub mod block;
 pub mod drive;
+mod inner;
+#[cfg(target_arch = "x86_64")]
+mod inner_x86;
 pub mod kernel;
 pub mod left;
 mod merge;

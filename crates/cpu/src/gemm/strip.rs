@@ -223,7 +223,7 @@ unsafe fn terms<S: Element, const ROWS: usize, const TERMS: usize>(
 
 multiversion! {
     /// Stores sums that lie side by side in the result.
-    fn store<T: Real, O: Element<Real = T>>(sums: *const T, out: *mut O, count: usize) = store_body;
+    pub fn store<T: Real, O: Element<Real = T>>(sums: *const T, out: *mut O, count: usize) = store_body;
 }
 
 #[inline(always)]

@@ -142,6 +142,21 @@ fn few_rows_by_many_columns() {
 }
 
 #[test]
+fn inner_products_of_few_rows() {
+    // Whole vectors of columns and not, terms that end within a vector, fewer than one has, one to nine blocks.
+    for rows in 1..=13 {
+        for (columns, k) in [(8, 5), (13, 41), (70, 131), (23, 264), (131, 9), (9, 1100)] {
+            matrices::<f32>(rows, columns, k, Blocking::Features);
+        }
+        for blocking in [Blocking::Every(3), Blocking::Every(12), Blocking::Every(16), Blocking::Samples] {
+            matrices::<f32>(rows, 21, 145, blocking);
+        }
+        matrices::<half::bf16>(rows, 37, 203, Blocking::Features);
+        matrices::<half::f16>(rows, 37, 203, Blocking::Features);
+    }
+}
+
+#[test]
 fn tiles_of_every_height() {
     for m in [20, 21, 22, 23, 24, 25] {
         matrices::<f32>(m, 37, 70, Blocking::Samples);

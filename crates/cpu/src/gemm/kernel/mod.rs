@@ -11,7 +11,7 @@ mod neon;
 mod pairs_x86;
 mod portable;
 #[cfg(target_arch = "x86_64")]
-mod x86;
+pub(super) mod x86;
 
 use super::ahead::Lines;
 use crate::simd::Level;
