@@ -38,6 +38,9 @@ const MANY: usize = 32;
 const AGAIN: usize = 2;
 /// Numbers of a result that a thread's own caches keep.
 const OWN: usize = 1 << 18;
+/// Numbers of a right operand from which rows are not cut for that: columns take as long, and where threads share no cache
+/// the one with the lower rows took up to a quarter longer.
+const COMMON: usize = 1 << 15;
 /// Numbers of a right operand that all tasks may share, packed: fewer are packed in less time than threads need to come
 /// together once more, more do not stay in the third-level cache.
 const SHARED: RangeInclusive<usize> = 1 << 14..=1 << 20;
@@ -143,7 +146,7 @@ impl<O> Finish<O> for Turned<'_, O> {
 // SAFETY: operands are only read, results written to by one task each.
 unsafe impl<S: Sync, O: Send> Sync for Batch<'_, S, O> {}
 
-/// Whether products of this size are computed in tiles, wherever the operands lie.
+/// Whether products of this size are computed in tiles or as inner products, wherever the operands lie.
 fn by_tiles(size: &Size) -> bool {
     size.terms > 0 && !strip::fits(size) && !strip::fits(&turn(size))
 }
@@ -204,7 +207,8 @@ impl Plan {
         // is worth more than packing all columns on each.
         let packed = size.columns * size.terms * (threads - 1) / threads;
         let result = size.rows * size.columns;
-        let by_rows = packed * AGAIN <= result && result <= threads * OWN && size.rows >= threads * LEAST;
+        let is_near = result <= threads * OWN && size.columns * size.terms < COMMON;
+        let by_rows = is_near && packed * AGAIN <= result && size.rows >= threads * LEAST;
         let widest = match by_rows {
             true => WIDEST,
             false if size.rows >= TALL => WIDE,
@@ -422,6 +426,7 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
         }
         let done = strip::multiply(batch, right, rights, arena, context)
             || strip::multiply(&other, batch.left, batch.lefts, arena, context)
+            || inner::is_better_turned(&batch.size) && inner::multiply(&other, batch.left, batch.lefts, arena, context)
             || inner::multiply(batch, right, rights, arena, context)
             || inner::multiply(&other, batch.left, batch.lefts, arena, context);
         if done {

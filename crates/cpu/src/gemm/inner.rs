@@ -1,8 +1,8 @@
 //! Inner products: few rows by a right operand whose terms lie side by side, such as samples by the rows of a weight.
 //!
 //! Packing would cost more than the product, and computed transposed it would use as many lanes as there are rows. The right
-//! operand is read once, in place: four terms of eight columns are turned in registers (`inner_x86`). The left one is small,
-//! and each task packs it. For elements that become f32, where there are such microkernels.
+//! operand is read once, in place: eight terms of eight columns are transposed in registers (`inner_x86`). The left one is
+//! small, and each task packs it. For elements that become f32, where there are such microkernels.
 
 use super::block::Part;
 use super::drive::{Batch, with_slots};
@@ -28,8 +28,8 @@ pub const LANES: usize = 8;
 pub const SLACK: usize = 8;
 /// Columns whose sums are stored together, and of which epilogues take no more.
 const SPAN: usize = 64;
-/// Multiply-adds of a batch that one thread computes in less time than others take to come.
-const ALONE: usize = 20_000;
+/// Cycles of a batch which one thread needs no longer for than others take to come.
+const ALONE: usize = 4_000;
 /// Products for each thread from which none is cut.
 const MANY: usize = 4;
 
@@ -91,6 +91,17 @@ fn most<S: Element>(level: Level) -> usize {
     }
 }
 
+/// Cycles that a product takes, about: eight terms of eight columns twelve, and four for each row.
+fn cycles(size: &Size) -> usize {
+    size.columns.div_ceil(LANES) * size.terms.div_ceil(LANES) * (12 + 4 * size.rows)
+}
+
+/// Whether a product takes longer this way than the transposed one.
+pub fn is_better_turned(size: &Size) -> bool {
+    let other = Size { rows: size.columns, columns: size.rows, ..*size };
+    cycles(&other) < cycles(size)
+}
+
 /// Bytes of scratch memory for [`multiply`].
 pub fn scratch_bytes(size: &Size, threads: usize) -> usize {
     if fits(size) { threads * slot(size) } else { 0 }
@@ -112,9 +123,9 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
     if !fits(&size) || size.rows > most::<S>(context.level) {
         return false;
     }
-    let (threads, products) = (context.par.lanes(), batch.outs.len);
-    let work = products * size.rows * size.columns * size.terms;
-    let parts = if work < ALONE || products >= MANY * threads { 1 } else { threads };
+    let products = batch.outs.len;
+    let threads = if products * cycles(&size) < ALONE { 1 } else { context.par.lanes() };
+    let parts = if products >= MANY * threads { 1 } else { threads };
     let width = size.columns.div_ceil(parts).next_multiple_of(LANES);
     let parts = size.columns.div_ceil(width);
     let right = Shared(right.cast_mut());

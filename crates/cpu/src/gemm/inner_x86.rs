@@ -85,16 +85,15 @@ unsafe fn one<S, const ROWS: usize>(tile: &Tile<S>, term: usize, x: __m256, sums
     }
 }
 
-/// Continues the chains of eight columns by eight terms; the first of these is at `right`.
+/// Continues the chains of eight columns by eight terms; the columns begin at `right`.
 ///
 /// # Safety
 /// As for [`turn`] and [`one`].
 #[inline(always)]
 unsafe fn eight<S: Source, const ROWS: usize>(tile: &Tile<S>, right: *const S, term: usize, sums: &mut Sums<ROWS>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's promise. No loop, which compilers may leave one.
     unsafe {
         let [a, b, c, d, e, f, g, h] = turn(|i| right.offset(i as isize * tile.step).add(term));
-        // Not a loop, which compilers may leave one.
         one(tile, term, a, sums);
         one(tile, term + 1, b, sums);
         one(tile, term + 2, c, sums);
@@ -103,6 +102,40 @@ unsafe fn eight<S: Source, const ROWS: usize>(tile: &Tile<S>, right: *const S, t
         one(tile, term + 5, f, sums);
         one(tile, term + 6, g, sums);
         one(tile, term + 7, h, sums);
+    }
+}
+
+/// As [`eight`] for two blocks: chains of a few rows wait for each other, and two take little longer than one.
+///
+/// # Safety
+/// As for [`eight`].
+#[inline(always)]
+unsafe fn twice_eight<S: Source, const ROWS: usize>(
+    tile: &Tile<S>,
+    right: *const S,
+    [term, other]: [usize; 2],
+    [sums, others]: [&mut Sums<ROWS>; 2],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let [a, b, c, d, e, f, g, h] = turn(|i| right.offset(i as isize * tile.step).add(term));
+        let [i, j, k, l, m, n, o, p] = turn(|i| right.offset(i as isize * tile.step).add(other));
+        one(tile, term, a, sums);
+        one(tile, other, i, others);
+        one(tile, term + 1, b, sums);
+        one(tile, other + 1, j, others);
+        one(tile, term + 2, c, sums);
+        one(tile, other + 2, k, others);
+        one(tile, term + 3, d, sums);
+        one(tile, other + 3, l, others);
+        one(tile, term + 4, e, sums);
+        one(tile, other + 4, m, others);
+        one(tile, term + 5, f, sums);
+        one(tile, other + 5, n, others);
+        one(tile, term + 6, g, sums);
+        one(tile, other + 6, o, others);
+        one(tile, term + 7, h, sums);
+        one(tile, other + 7, p, others);
     }
 }
 
@@ -152,11 +185,9 @@ unsafe fn columns<S: Source, const ROWS: usize, const PAIRS: bool>(tile: &Tile<S
         unsafe {
             let mut sums = [_mm256_setzero_ps(); ROWS];
             if PAIRS && (first + 2) * block <= terms && block.is_multiple_of(LANES) {
-                // The chains of a few rows wait for each other: two blocks take little longer than one.
-                let mut others = [_mm256_setzero_ps(); ROWS];
+                let mut others = sums;
                 for term in (start..end).step_by(LANES) {
-                    eight(tile, right, term, &mut sums);
-                    eight(tile, right, term + block, &mut others);
+                    twice_eight(tile, right, [term, term + block], [&mut sums, &mut others]);
                 }
                 for (sum, other) in sums.iter_mut().zip(others) {
                     *sum = _mm256_add_ps(*sum, other);

@@ -11,7 +11,8 @@
 //! - **tasks** ([`drive`]) take ranges of rows and columns, and, where outputs are few beside the terms, aligned runs of
 //!   2^p blocks, whose roots are merged by the same tree at the end (`merge`).
 //!
-//! Products with few rows, which packing would slow down, read the right operand in place (`strip`).
+//! Products with few rows, which packing would slow down, read the right operand in place: along its rows (`strip`) or, where
+//! its terms lie side by side, as inner products (`inner`).
 //!
 //! Operands lie anywhere ([`offsets`]) and are packed into panels ([`pack`]) or, where that costs less, read in place: the
 //! left one a block of rows at a time ([`left`]), panels of the right one for few rows (`right`); a right one that many tasks need is packed once (`packed`). Of bf16, two terms are packed as one number where there are instructions

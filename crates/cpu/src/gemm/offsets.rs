@@ -32,7 +32,7 @@ impl Axis {
 /// Offsets in elements of the indices `0..len`, row-major over some dimensions.
 #[derive(Clone, Debug)]
 pub struct Offsets {
-    axes: SmallVec<[Axis; 4]>,
+    axes: SmallVec<[Axis; 1]>,
     /// Number of indices.
     pub len: usize,
 }
