@@ -34,6 +34,7 @@ const ALONE: usize = 4_000;
 const MANY: usize = 4;
 
 /// Whole vectors of columns, all of whose sums one call computes.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub struct Tile<S> {
     /// Rows.
     pub rows: usize,
