@@ -399,8 +399,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             (true, false) => Some(leaf.trailing_ones() as usize),
         };
 
-        // Kernels ask for results themselves where blocks are short. To ask there for panels that are read in place took longer
-        // than to wait for them.
+        // Where blocks are short results come as fast as they are needed, and what is asked for beyond the last rows of a task
+        // is another thread's. To ask there for panels that are read in place took longer than to wait for them.
         let (far, is_worth) = (far && !is_short, numbers(length) >= WORTH_ASKING && !(is_short && beside.is_some()));
         let asking = kernels.asking(numbers(chunks.block)).filter(|_| is_worth);
         let asks = asking.is_some();

@@ -21,8 +21,7 @@ pub const COUNTER: usize = 16;
 
 /// Terms for which a kernel asks for one line of the caches.
 pub const ASKING: usize = 4;
-/// Terms of blocks up to which kernels ask for the lines of the next tile's results themselves, and for no others, unless they
-/// sum four blocks in registers: then for two lines in that time.
+/// Terms of blocks up to which kernels ask for no lines, unless they sum four blocks in registers: then for two in that time.
 pub const SILENT: usize = 8;
 
 /// What one call of a microkernel computes: tiles below each other.
@@ -275,12 +274,6 @@ macro_rules! microkernel {
                             keep!(0);
                             blocks += 1;
                         };
-                    }
-                    if call.block <= $crate::gemm::kernel::SILENT {
-                        let next = call.out.wrapping_offset(((number + 1) * ROWS) as isize * call.out_row);
-                        for i in 0..ROWS {
-                            $crate::stream::prefetch(next.wrapping_offset(i as isize * call.out_row).cast());
-                        }
                     }
                     'blocks: {
                         // Four blocks at once, whose sums are added in registers: only their root goes to the counter.
