@@ -343,7 +343,8 @@ fn turned<S: Element>(kernels: &Kernels<S::Real>, size: &Size, left: &Side, righ
     cycles::<S>(kernels, &turn(size), right, left, &other) < cycles::<S>(kernels, size, left, right, place)
 }
 
-fn turn(size: &Size) -> Size {
+/// The size of the transposed product.
+pub fn turn(size: &Size) -> Size {
     Size { rows: size.columns, columns: size.rows, ..*size }
 }
 

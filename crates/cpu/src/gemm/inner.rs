@@ -5,7 +5,7 @@
 //! small, and each task packs it. For elements that become f32, where there are such microkernels.
 
 use super::block::Part;
-use super::drive::{Batch, with_slots};
+use super::drive::{Batch, turn, with_slots};
 #[cfg(target_arch = "x86_64")]
 use super::inner_x86 as kernel;
 use super::real::{Element, Real, same};
@@ -99,8 +99,7 @@ fn cycles(size: &Size) -> usize {
 
 /// Whether a product takes longer this way than the transposed one.
 pub fn is_better_turned(size: &Size) -> bool {
-    let other = Size { rows: size.columns, columns: size.rows, ..*size };
-    cycles(&other) < cycles(size)
+    cycles(&turn(size)) < cycles(size)
 }
 
 /// Bytes of scratch memory for [`multiply`].
