@@ -1,5 +1,6 @@
 //! A device: threads and memory of its own, a queue that computes and one that copies in.
 
+use crate::ahead::Ahead;
 use crate::buffer::{Buffer, MemoryStats, Pool};
 use crate::copy::{self, Copy};
 use crate::cores;
@@ -18,7 +19,7 @@ use meshwork_queue::{Event as TaskEvent, Part, Queue};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
 /// The identity of a device in this process; no two devices ever have the same.
@@ -45,18 +46,10 @@ struct Inner {
     pool: Arc<Pool>,
     /// What the two queues are doing.
     meters: [Arc<Meter>; 2],
-    /// The last numbers of the latest hand-overs, oldest first.
-    recent: Mutex<[u64; MAX_WAITING]>,
+    ahead: Mutex<Ahead>,
     /// What work that is handed over from now on starts after.
     fences: Mutex<Vec<Event>>,
 }
-
-/// Most hand-overs that wait for a device. Who hands over more waits until so many are left: a thread that wakes takes a core
-/// from the kernels, so it shall wake seldom. Where a thread wakes it that has nothing to do just now, it takes that one's, and
-/// shall give it back soon.
-const MAX_WAITING: usize = 8;
-const LEFT: usize = 3;
-const LEFT_BY_IDLE: usize = 6;
 
 /// Most threads that a device accepts.
 pub(crate) const MAX_THREADS: usize = 1024;
@@ -93,7 +86,7 @@ impl Device {
             copies: OnceLock::new(),
             pool,
             meters,
-            recent: Mutex::default(),
+            ahead: Mutex::default(),
             fences: Mutex::default(),
         };
         Device { inner: Arc::new(inner) }
@@ -229,6 +222,7 @@ impl Device {
                 read.push(buffer.clone());
             }
         }
+        self.ahead().add(program.steps.len(), read.iter().map(|buffer| buffer.bytes()).sum());
         let run = Run { program, width, inputs, outputs: outputs.clone() };
         let after = after.iter().map(|(event, part)| (event, *part));
         let work = move |worker: &mut Worker, done: &TaskEvent| worker.run(run, done);
@@ -284,6 +278,7 @@ impl Device {
             });
             queue
         });
+        self.ahead().add(1, ty.bytes());
         let (number, meter) = (next_number(), self.inner.meters[1].clone());
         meter.queued();
         // Whoever waits for a copy finds no memory in use because of it.
@@ -314,15 +309,15 @@ impl Device {
 
     /// Says that everything up to here was one hand-over.
     pub fn end_of_hand_over(&self) {
-        let mut recent = self.inner.recent.lock().unwrap_or_else(|e| e.into_inner());
-        recent.rotate_left(1);
-        recent[MAX_WAITING - 1] = next_number();
+        self.ahead().end(next_number);
+    }
+
+    fn ahead(&self) -> MutexGuard<'_, Ahead> {
+        self.inner.ahead.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     pub(crate) fn wait_for_room(&self) {
-        let recent = *self.inner.recent.lock().unwrap_or_else(|e| e.into_inner());
-        let left = if self.inner.compute.has_ringers() { LEFT_BY_IDLE } else { LEFT };
-        let (full, enough) = (recent[0], recent[MAX_WAITING - left - 1]);
+        let (full, enough) = self.ahead().room(self.inner.compute.has_ringers());
         let _wait = trace::wait(|| format!("room in the queues of {self}"));
         if !self.inner.compute.has_room(full) && self.num_threads() >= cores::all().len() {
             // Whoever wakes takes some thread's core. It shall be that of the one that wakes it: the system mostly leaves

@@ -4,6 +4,7 @@
 //! and starts when what it needs is there; the hand-over returns at once with [`Value`]s that can be read, or used by
 //! further work on any device, before they are computed.
 
+mod ahead;
 mod buffer;
 mod copy;
 mod cores;
