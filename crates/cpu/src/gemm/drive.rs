@@ -51,6 +51,9 @@ const SHARING: usize = 480;
 /// Such tasks for each thread: they are small, so that threads that are slower than others leave some to these.
 const TASKS: usize = 4;
 
+/// Multiplications and additions that one thread has done before others have come.
+const SMALL: f64 = 65_536.0;
+
 /// Terms that a task must at least have for the terms to be cut.
 const TERMS: usize = 1024;
 
@@ -185,6 +188,8 @@ impl Lies {
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     products: usize,
+    /// Threads that there is work for.
+    threads: usize,
     size: Size,
     /// Ranges of rows, columns and terms.
     parts: [usize; 3],
@@ -199,6 +204,8 @@ struct Plan {
 
 impl Plan {
     fn new<T: Real>(kernels: &Kernels<T>, size: Size, products: usize, threads: usize, lies: Lies) -> Self {
+        let work = products as f64 * (size.rows * size.columns) as f64 * size.terms as f64;
+        let threads = if work <= SMALL { 1 } else { threads };
         let tile = Tile::of(kernels, &size, lies.is_crowded);
         let (height, width) = (tile.rows, tile.columns);
         let tiles = [size.rows.div_ceil(height), size.columns.div_ceil(width)];
@@ -217,15 +224,13 @@ impl Plan {
         let mut parts = [size.rows.div_ceil(ROWS), size.columns.div_ceil(widest)];
         let mut run = blocks;
         let tasks = |parts: [usize; 2], run: usize| products * parts[0] * parts[1] * blocks.div_ceil(run.max(1));
-        let work = products as f64 * (size.rows * size.columns) as f64 * size.terms as f64;
-        let wanted = if work < 2e4 { 1 } else { threads };
         let longer = |parts: [usize; 2]| {
             let is_higher = size.rows / parts[0] > size.columns / parts[1];
             if is_higher || by_rows && parts[0] < threads { 0 } else { 1 }
         };
         // First a run of blocks for each thread, where that packs less; then tasks that stay large, runs of blocks, and
         // whatever tiles there are.
-        while threads > 1 && (tasks(parts, run) < wanted || idle(tasks(parts, run), threads)) {
+        while threads > 1 && (tasks(parts, run) < threads || idle(tasks(parts, run), threads)) {
             let d = longer(parts);
             let half = run.div_ceil(2).next_power_of_two();
             let can_halve = run > 1 && half * size.block >= TERMS;
@@ -285,11 +290,16 @@ impl Plan {
         let numbers = [most(0, size.rows), most(1, size.columns), (run * size.block).min(size.terms)];
         let bounds = Bounds::new(kernels, numbers, tile, chunks);
         let parts = [parts[0], parts[1], blocks.div_ceil(run)];
-        Plan { products, size, parts, step, terms: run * size.block, bounds, shared }
+        Plan { products, threads, size, parts, step, terms: run * size.block, bounds, shared }
     }
 
     fn tasks(&self) -> usize {
         self.products * self.parts.iter().product::<usize>()
+    }
+
+    /// Tasks at a time.
+    fn slots(&self) -> usize {
+        self.threads.min(self.tasks())
     }
 
     /// Bytes of all partial results, where the terms are cut.
@@ -378,7 +388,7 @@ fn bytes_of<T: Real>(
         let kernels = T::kernels(level);
         let plan = Plan::new(&kernels, size, products, threads, lies);
         let slot = plan.bounds.bytes::<T>() + room::<u8>(source(&plan.bounds));
-        plan.partial::<T>() + plan.shared.map_or(0, room::<T>) + slot * threads.min(plan.tasks())
+        plan.partial::<T>() + plan.shared.map_or(0, room::<T>) + slot * plan.slots()
     };
     Level::available().into_iter().map(bytes).max().unwrap_or(0)
 }
@@ -488,7 +498,7 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
     });
     let packed = packed.as_ref();
     let bytes = [plan.bounds.bytes::<L::Real>(), room::<u8>(source.bytes(&plan.bounds))];
-    let slots = threads.min(plan.tasks());
+    let slots = plan.slots();
     let rooms = arena.split((bytes[0] + bytes[1]) * slots);
     with_slots(context.par, slots, plan.tasks(), &|slot, task| {
         let (row, rest) = (task % row_parts, task / row_parts);
