@@ -1,7 +1,7 @@
 //! One range of rows, columns and terms of a product, on one thread.
 
 use super::ahead::{Ahead, LINE, RUNS, Source};
-use super::kernel::{COUNTER, Call, Kernels, SILENT};
+use super::kernel::{COUNTER, Call, Kernels, SILENT, WORTH_ASKING};
 use super::left::{Chunk, GAP, Left, distance};
 use super::offsets::evenly;
 use super::pack::{SLACK, dense, pack, pack_columns};
@@ -27,10 +27,6 @@ const LARGE: usize = 1 << 14;
 
 /// Runs of lines that a tile asks for beside those of its results, about: of the next block's rows and the next panel.
 const OTHERS: usize = 4;
-
-/// Terms from which kernels ask for lines. Tiles of fewer are stored as fast as the caches take them, many with one call; with lines
-/// to ask for a call is a tile or two, which took up to twice as long (1024 × 9 × 1024).
-const WORTH_ASKING: usize = 128;
 
 /// Numbers of a result that the second-level cache does not keep beside the panels.
 pub const FAR: usize = 1 << 16;
@@ -245,7 +241,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
     mut arena: Arena,
 ) {
     let kernels = L::Real::kernels(level);
-    let Tile { rows: height, columns: width, few } = bounds.tile;
+    let Tile { rows: height, columns: width, few, .. } = bounds.tile;
     let (first_row, row_count, column_count) = (rows.start, rows.len(), columns.len());
     let (padded_rows, padded_columns) = (row_count.next_multiple_of(height), column_count.next_multiple_of(width));
     let depth = bounds.depth();
@@ -409,6 +405,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             false => {
                 let grow = asks
                     && !is_short
+                    && beside.is_none()
                     && row_count.div_ceil(height) > few
                     && left.numbers() >= LARGE
                     && column_count > 4 * width;

@@ -33,7 +33,7 @@ impl Panel {
         let few = match (sets(step), is_short) {
             (1, false) => tile.few / 3,
             (1, true) => tile.few / 5,
-            _ => tile.few,
+            _ => tile.spread,
         };
         Some(Panel { step, lines: (tile.columns * size_of::<R>()).div_ceil(LINE), few })
     }

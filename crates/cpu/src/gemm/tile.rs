@@ -3,7 +3,7 @@
 use super::Size;
 use super::ahead::LINE;
 use super::block::FAR;
-use super::kernel::{ASKING, Kernels};
+use super::kernel::{ASKING, Kernels, WORTH_ASKING};
 
 /// The highest and widest part of a result that a kernel computes at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct Tile {
     pub columns: usize,
     /// Tiles, one below the other, up to which the right operand's panels are read in place: see [`Kernels::few`].
     pub few: usize,
+    /// As `few`, for panels whose terms lie on several sets of the first-level cache.
+    pub spread: usize,
 }
 
 impl Tile {
@@ -22,9 +24,13 @@ impl Tile {
         match kernels.slender {
             Some(slender) if size.terms >= slender.terms && size.rows > kernels.rows() && !is_crowded => {
                 let rows = fitting(kernels.highest(), kernels.floor, size.rows);
-                Tile { rows, columns: kernels.lanes, few: slender.few }
+                let spread = if size.terms < WORTH_ASKING { slender.few } else { slender.spread };
+                Tile { rows, columns: kernels.lanes, few: slender.few, spread }
             }
-            _ => Tile { rows: rows_of(kernels, size), columns: kernels.columns(), few: kernels.few },
+            _ => {
+                let few = kernels.few;
+                Tile { rows: rows_of(kernels, size), columns: kernels.columns(), few, spread: few }
+            }
         }
     }
 }

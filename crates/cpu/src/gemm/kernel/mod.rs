@@ -21,6 +21,9 @@ pub const COUNTER: usize = 16;
 
 /// Terms for which a kernel asks for one line of the caches.
 pub const ASKING: usize = 4;
+/// Terms from which kernels ask for lines. Tiles of fewer are stored as fast as the caches take them, many with one call; with lines
+/// to ask for a call is a tile or two, which took up to twice as long (1024 × 9 × 1024).
+pub const WORTH_ASKING: usize = 128;
 /// Terms of blocks up to which kernels ask for no lines, unless they sum four blocks in registers: then for two in that time.
 pub const SILENT: usize = 8;
 
@@ -88,6 +91,9 @@ pub struct Slender {
     pub terms: usize,
     /// As [`Kernels::few`].
     pub few: usize,
+    /// As `few`, for so many terms that kernels ask for lines, where those of a panel lie on several sets of the first-level
+    /// cache: to take them from the second one, tile by tile, costs less than packing.
+    pub spread: usize,
 }
 
 /// The microkernels of a level.
@@ -400,7 +406,7 @@ macro_rules! choose {
             match level {
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512 | Level::Avx512Bf16 if *crate::simd::UP_TO_ZEN_4 => {
-                    let slender = Some(Slender { terms: 64, few: 17 });
+                    let slender = Some(Slender { terms: 64, few: 17, spread: 65 });
                     let (together, table) = ([240, 576 << 10], x86::$low);
                     Kernels { lanes: 64 / $bytes, slender, floor: 4, low: &[], few: 33, depth: 512, together, table }
                 }
