@@ -71,6 +71,7 @@ fn peak(par: &Par, level: Level) -> f64 {
             unsafe {
                 let call = meshwork_cpu::gemm::kernel::Call {
                     tiles: 1,
+                    way: 1,
                     terms,
                     block: terms,
                     a: base,

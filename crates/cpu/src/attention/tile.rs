@@ -151,6 +151,7 @@ impl<R: Copy> Engine<R> {
                     };
                     let before: *const R = out;
                     let mut call = Call {
+                        way: 1,
                         tiles,
                         terms: self.units(product.terms),
                         block: self.units(product.block),

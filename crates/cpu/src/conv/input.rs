@@ -200,6 +200,7 @@ fn gradient<S: Element>(
             packed: None,
             out: columns.wrapping_sub(channels.start * taps * across + samples.start * positions),
             place: &place,
+            upwards: false,
             finish: None,
         };
         let gradient = { dy }.0.wrapping_add(group * window.outputs * positions).cast_const();

@@ -178,7 +178,10 @@ pub struct Product<'a, L: Element, O: Element<Real = L::Real>> {
     pub out: *mut O,
     /// Where its elements go.
     pub place: &'a Place,
-    /// What takes parts of the result as they are finished, and the number of the product.
+    /// Whether tiles follow each other upwards. Processors bring lines beyond the last tile, which are better nobody's than
+    /// those that another thread writes below.
+    pub upwards: bool,
+    /// What takes parts of the result as they are finished, and the number of the product; their tiles go downwards.
     pub finish: Option<(&'a dyn Finish<O>, usize)>,
 }
 
@@ -248,6 +251,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
     let left_room: *mut L::Real = arena.take(bounds.left::<L::Real>(row_count));
     let right_room: *mut L::Real = arena.take(padded_columns * depth + SLACK);
     let chunks = bounds.chunks;
+    let way = if product.upwards && product.finish.is_none() { -1 } else { 1 };
     let matrices: *mut L::Real = arena.take(padded_rows * padded_columns * chunks.matrices(terms.len()));
     let counter: *mut L::Real = arena.take(height * width * COUNTER);
     let spare: *mut L::Real = arena.take(height * width);
@@ -448,6 +452,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 };
                 let mut call = Call {
                     tiles: 1,
+                    way,
                     terms: numbers(length),
                     block: numbers(chunks.block),
                     a: panels.data,
@@ -480,11 +485,19 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     }
                 };
                 let next_share = coming.lines().div_ceil(tiles);
-                let mut row = block.start;
+                let mut done = 0;
                 // Rows from here on are finished together.
                 let mut group = block.start;
-                while row < block.end {
-                    let high = height.min(block.end - row);
+                while done < block.len() {
+                    let left_over = block.len() - done;
+                    let high = match way {
+                        1 => height.min(left_over),
+                        _ if left_over % height > 0 => left_over % height,
+                        _ => height,
+                    };
+                    // The first tile.
+                    let row = if way == 1 { block.start + done } else { block.end - done - high };
+                    call.a = panels.data.wrapping_offset(((row - block.start) / height) as isize * panels.panel);
                     if !begins {
                         call.start = tile(carry, row);
                     }
@@ -519,18 +532,19 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     if finished_steps.is_some() && target.is_none() {
                         most = most.min((span - row % span) / height);
                     }
-                    call.tiles = most.clamp(1, (block.end - row) / high);
+                    call.tiles = most.clamp(1, if high == height { left_over / high } else { 1 });
                     let together = call.tiles * high;
                     ahead.clear();
                     for number in 0..if asks { call.tiles } else { 0 } {
                         if far {
                             // The kernel needs these last: they come while it computes.
-                            let first = number * high;
+                            let first = (number * high) as isize * way;
                             for tile in &merge[..call.merges] {
-                                ahead.rows(tile.wrapping_add(first * across), high, across, across as isize);
+                                let tile = tile.wrapping_offset(first * across as isize);
+                                ahead.rows(tile, high, across, across as isize);
                             }
                             if finished_steps.is_none() || target.is_some() {
-                                let out = call.out.wrapping_offset(first as isize * call.out_row);
+                                let out = call.out.wrapping_offset(first * call.out_row);
                                 ahead.rows(out, high, across, call.out_row);
                             }
                         }
@@ -545,8 +559,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                             store.tile(level, spare, across, row..row + high, column..column + wide);
                         }
                     }
-                    call.a = call.a.wrapping_offset(call.tiles as isize * panels.panel);
-                    row += together;
+                    done += together;
+                    let row = block.start + done;
                     if let (None, Some((finish, product)), Some(steps)) = (target, product.finish, finished_steps)
                         && (row.is_multiple_of(span) || row == block.end)
                     {

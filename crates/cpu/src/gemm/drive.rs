@@ -38,9 +38,9 @@ const MANY: usize = 32;
 const AGAIN: usize = 2;
 /// Numbers of a result that a thread's own caches keep.
 const OWN: usize = 1 << 18;
-/// Numbers of a right operand from which rows are not cut for that: columns take as long, and where threads share no cache
-/// the one with the lower rows took up to a quarter longer.
-const COMMON: usize = 1 << 15;
+/// Numbers of a right operand up to which rows are cut for that: beyond them columns take as long, and where threads share no
+/// cache rows took up to a quarter longer (256 × 256 × 784).
+const COMMON: usize = 1 << 16;
 /// Numbers of a right operand that all tasks may share, packed: fewer are packed in less time than threads need to come
 /// together once more, more do not stay in the third-level cache.
 const SHARED: RangeInclusive<usize> = 1 << 14..=1 << 20;
@@ -214,7 +214,7 @@ impl Plan {
         // is worth more than packing all columns on each.
         let packed = size.columns * size.terms * (threads - 1) / threads;
         let result = size.rows * size.columns;
-        let is_near = result <= threads * OWN && size.columns * size.terms < COMMON;
+        let is_near = result <= threads * OWN && size.columns * size.terms <= COMMON;
         let by_rows = is_near && packed * AGAIN <= result && size.rows >= threads * LEAST;
         let widest = match by_rows {
             true => WIDEST,
@@ -516,11 +516,21 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
             if runs == 1 {
                 let (out, place) = (batch.out.wrapping_offset(batch.outs.at(product)), batch.place);
                 let finish = batch.finish.map(|finish| (finish, product));
-                let product = Product { size, left, right_side, packed, out, place, finish };
+                let upwards = row < row_parts / 2;
+                let product = Product { size, left, right_side, packed, out, place, upwards, finish };
                 compute(context.level, &product, &mut right, &plan.bounds, rows, columns, terms, room);
             } else {
                 let (out, place) = ({ partial }.0.add((run * products + product) * numbers), &dense);
-                let product = Product::<L, L::Real> { size, left, right_side, packed: None, out, place, finish: None };
+                let product = Product::<L, L::Real> {
+                    size,
+                    left,
+                    right_side,
+                    packed: None,
+                    out,
+                    place,
+                    upwards: false,
+                    finish: None,
+                };
                 compute(context.level, &product, &mut right, &plan.bounds, rows, columns, terms, room);
             }
         }

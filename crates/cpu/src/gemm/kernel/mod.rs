@@ -27,10 +27,12 @@ pub const WORTH_ASKING: usize = 128;
 /// Terms of blocks up to which kernels ask for no lines, unless they sum four blocks in registers: then for two in that time.
 pub const SILENT: usize = 8;
 
-/// What one call of a microkernel computes: tiles below each other.
+/// What one call of a microkernel computes: tiles below each other, or above.
 pub struct Call<T> {
     /// How many tiles.
     pub tiles: usize,
+    /// 1 where each tile is below the one before, −1 where it is above.
+    pub way: isize,
     /// Terms.
     pub terms: usize,
     /// Terms of a block.
@@ -47,9 +49,9 @@ pub struct Call<T> {
     pub b_term: isize,
     /// Room for [`COUNTER`] tiles.
     pub counter: *mut T,
-    /// The first of the tiles that first chains continue, or null: they begin at +0. The next one is right behind it.
+    /// The first of the tiles that first chains continue, or null: they begin at +0. The one below is right behind it.
     pub start: *const T,
-    /// The first ones of tiles that are added to the left of the result, in this order; the next ones are right behind
+    /// The first ones of tiles that are added to the left of the result, in this order; those below are right behind
     /// them.
     pub merge: *const *const T,
     /// Number of tiles in `merge`, for each result.
@@ -192,16 +194,17 @@ macro_rules! microkernel {
                 let (mut ahead, mut line, mut lines) = (call.ahead, (*call.ahead).first, (*call.ahead).count);
                 let (a_step, b_term) = (call.a_step, call.b_term);
                 let (a_row, a_term) = if PANEL { (1, a_step) } else { (a_step, 1) };
-                for number in 0..call.tiles {
+                for number in 0..call.tiles as isize {
+                    let below = number * call.way;
                     let mut acc = [[zero; VECTORS]; ROWS];
                     if !call.start.is_null() {
                         for (i, row) in acc.iter_mut().enumerate() {
                             for (j, x) in row.iter_mut().enumerate() {
-                                *x = $load(call.start.add(number * tile + (i * VECTORS + j) * $lanes));
+                                *x = $load(call.start.offset(below * tile as isize).add((i * VECTORS + j) * $lanes));
                             }
                         }
                     }
-                    let (mut a, mut b) = (call.a.offset(number as isize * call.a_tile), call.b);
+                    let (mut a, mut b) = (call.a.offset(below * call.a_tile), call.b);
                     // Macros, because closures might not be inlined.
                     macro_rules! term {
                         ($k:literal) => {
@@ -379,9 +382,9 @@ macro_rules! microkernel {
                         blocks &= blocks - 1;
                     }
                     for m in 0..call.merges {
-                        add!((*call.merge.add(m)).add(number * tile));
+                        add!((*call.merge.add(m)).offset(below * tile as isize));
                     }
-                    let out = call.out.offset((number * ROWS) as isize * call.out_row);
+                    let out = call.out.offset(below * ROWS as isize * call.out_row);
                     for (i, row) in acc.iter().enumerate() {
                         for (j, x) in row.iter().enumerate() {
                             $store(out.offset(i as isize * call.out_row).add(j * $lanes), *x);
@@ -523,6 +526,7 @@ mod tests {
             let mut counter = vec![T::ZERO; COUNTER * rows * width];
             let mut out = vec![T::ZERO; TILES * rows * width];
             let call = Call {
+                way: 1,
                 tiles: TILES,
                 terms,
                 block,
