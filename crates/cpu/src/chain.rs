@@ -266,7 +266,7 @@ pub fn run(op: &Chain, inputs: &[Operand], outputs: &[Output], scratch: &mut [u8
     let firsts: Vec<Shared<u8>> =
         inputs.iter().map(|x| Shared(x.bytes().cast_mut().wrapping_add(x.layout.offset * x.dtype.size()))).collect();
     let results: Vec<Shared<u8>> = outputs.iter().map(|x| Shared(x.bytes())).collect();
-    with_slots(context.par, plan.slots, plan.cut.ranges, &|slot, number| {
+    with_slots(context.par, plan.slots, plan.cut.ranges, |slot, number| {
         let range = plan.cut.range(number);
         let own = roots.pointer().wrapping_add(plan.roots + slot * slot_bytes);
         // Where the range's elements of a register begin.

@@ -60,7 +60,7 @@ fn accumulate<S: Element>(
     let bytes = room::<S::Real>(size);
     let rooms = Arena::new(scratch).split(bytes * context.par.lanes());
     let tasks = count.div_ceil(1 + TASK / size);
-    with_slots(context.par, context.par.lanes(), tasks, &|slot, task| {
+    with_slots(context.par, context.par.lanes(), tasks, |slot, task| {
         for i in task * count / tasks..(task + 1) * count / tasks {
             // SAFETY: the slot's plane, and a plane of the result that belongs to this task.
             let (numbers, out) = unsafe {

@@ -76,6 +76,25 @@ pub fn prefetch_near(line: *const u8) {
     bring(line, Cache::Second);
 }
 
+/// Asks for lines that will be written. Those that other cores have come together, while a store waits for the one before.
+pub fn prefetch_to_write(first: *mut u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in 0..bytes.div_ceil(LINE) {
+        let line = first.wrapping_add(line * LINE);
+        // SAFETY: a hint, whatever the address. Processors that do not know it do nothing.
+        unsafe { std::arch::asm!("prefetchw [{0}]", in(reg) line, options(nostack, preserves_flags)) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (first, bytes);
+}
+
+/// Asks for all lines of a value. They come together, while a thread that reads one after the other waits for each.
+pub fn prefetch_value<T: ?Sized>(value: &T) {
+    let first: *const u8 = std::ptr::from_ref(value).cast();
+    let lines = (first.addr() % LINE + size_of_val(value)).div_ceil(LINE);
+    (0..lines).for_each(|line| prefetch(first.wrapping_add(line * LINE)));
+}
+
 #[inline(always)]
 fn bring(line: *const u8, to: Cache) {
     #[cfg(target_arch = "x86_64")]

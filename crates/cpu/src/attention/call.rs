@@ -114,7 +114,7 @@ impl<'a, S: Input> Call<'a, S> {
         let (slots, bytes) = (self.plan.slots(), self.plan.bytes::<S::Real>());
         let rooms = Arena::new(scratch).split(slots * bytes);
         for pass in &self.plan.passes {
-            with_slots(self.context.par, slots, self.plan.tasks(pass), &|slot, task| {
+            with_slots(self.context.par, slots, self.plan.tasks(pass), |slot, task| {
                 let mut arena = rooms.slot(slot, bytes);
                 let rooms = self.plan.rooms(&self.engine, |count| arena.take(count));
                 work(pass, &self.task(pass, task), rooms);

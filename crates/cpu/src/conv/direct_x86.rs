@@ -179,7 +179,7 @@ pub unsafe fn forward(
     let bytes = room::<u8>(images.room(1));
     let rooms = arena.split(bytes * context.par.lanes());
     let (w, out) = (Shared(w.cast_mut()), Shared(out));
-    with_slots(context.par, context.par.lanes(), window.samples * window.groups, &|slot, task| {
+    with_slots(context.par, context.par.lanes(), window.samples * window.groups, |slot, task| {
         let (sample, group) = (task / window.groups, task % window.groups);
         let range = sample * positions..(sample + 1) * positions;
         let room = rooms.slot(slot, bytes).take::<u8>(bytes).cast();
@@ -341,7 +341,7 @@ pub unsafe fn weight(
     let slots = context.par.lanes();
     let rooms = arena.split((stage_bytes + packed_bytes) * slots);
     let dy = Shared(dy.cast_mut());
-    with_slots(context.par, slots, window.groups * blocks, &|slot, task| {
+    with_slots(context.par, slots, window.groups * blocks, |slot, task| {
         let (group, block) = (task / blocks, task % blocks);
         let mut arena = rooms.slot(slot, stage_bytes + packed_bytes);
         let (room, packed) =

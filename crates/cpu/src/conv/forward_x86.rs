@@ -89,7 +89,7 @@ pub unsafe fn forward(
     let rooms = arena.split(slot_bytes * slots);
     let sample = window.groups * outputs * positions.len();
     let parts = window.samples.div_ceil(lanes);
-    with_slots(context.par, slots, parts * window.groups * cuts, &|slot, task| {
+    with_slots(context.par, slots, parts * window.groups * cuts, |slot, task| {
         let (cut, rest) = (task % cuts, task / cuts);
         let (group, first) = (rest % window.groups, rest / window.groups * lanes);
         let samples = lanes.min(window.samples - first);

@@ -185,7 +185,7 @@ fn gradient<S: Element>(
     let bytes = product_bytes + column_bytes + plane_bytes;
     let slots = threads.min(tasks);
     let rooms = arena.split(bytes * slots);
-    with_slots(context.par, slots, tasks, &|slot, task| {
+    with_slots(context.par, slots, tasks, |slot, task| {
         let (part, rest) = (task % channel_parts, task / channel_parts);
         let (group, samples) = (rest % window.groups, rest / window.groups * plan.samples);
         let samples = samples..(samples + plan.samples).min(window.samples);

@@ -98,7 +98,7 @@ pub unsafe fn gradient(
     let [_, dy_bytes, dx_bytes] = rooms(window, lanes);
     let rooms = arena.split((dy_bytes + dx_bytes) * slots);
     let parts = window.samples.div_ceil(lanes);
-    with_slots(context.par, slots, parts * window.groups * cuts, &|slot, task| {
+    with_slots(context.par, slots, parts * window.groups * cuts, |slot, task| {
         let (cut, rest) = (task % cuts, task / cuts);
         let (group, first) = (rest % window.groups, rest / window.groups * lanes);
         let samples = lanes.min(window.samples - first);

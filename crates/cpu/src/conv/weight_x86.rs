@@ -270,7 +270,7 @@ pub unsafe fn weight(
         .collect();
     let rooms = arena.split(slot_bytes * slots);
     let (x, dy, out) = (Shared(x.cast_mut()), Shared(dy.cast_mut()), Shared(out));
-    with_slots(context.par, slots, window.groups * rounds * cut.parts, &|slot, task| {
+    with_slots(context.par, slots, window.groups * rounds * cut.parts, |slot, task| {
         let (tiles, rest) = (cut.part(task % cut.parts), task / cut.parts);
         let (group, round) = (rest / rounds, rest % rounds);
         let mine = tiles[0].start..tiles[tiles.len() - 1].end;

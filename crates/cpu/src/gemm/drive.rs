@@ -149,6 +149,36 @@ impl<O> Finish<O> for Turned<'_, O> {
 // SAFETY: operands are only read, results written to by one task each.
 unsafe impl<S: Sync, O: Send> Sync for Batch<'_, S, O> {}
 
+/// A batch that holds where elements lie, for a closure that other threads read: see [`Par::run`].
+struct Held<'a, S, O> {
+    left: *const S,
+    left_side: Side,
+    right_side: Side,
+    out: *mut O,
+    place: Place,
+    lefts: Offsets,
+    outs: Offsets,
+    finish: Option<&'a dyn Finish<O>>,
+}
+
+// SAFETY: as above.
+unsafe impl<S: Sync, O: Send> Sync for Held<'_, S, O> {}
+
+impl<'a, S, O> Held<'a, S, O> {
+    fn new(batch: &Batch<'a, S, O>) -> Self {
+        Held {
+            left: batch.left,
+            left_side: batch.left_side.clone(),
+            right_side: batch.right_side.clone(),
+            out: batch.out,
+            place: batch.place.clone(),
+            lefts: batch.lefts.clone(),
+            outs: batch.outs.clone(),
+            finish: batch.finish,
+        }
+    }
+}
+
 /// Whether products of this size are computed in tiles or as inner products, wherever the operands lie.
 fn by_tiles(size: &Size) -> bool {
     size.terms > 0 && !strip::fits(size) && !strip::fits(&turn(size))
@@ -394,14 +424,22 @@ fn bytes_of<T: Real>(
 }
 
 /// Runs `task` for `0..count`, giving each call one of `slots` slots for itself. Each slot has its share of the tasks
-/// ([`Shares`]).
-pub fn with_slots(par: &Par, slots: usize, count: usize, task: &(dyn Fn(usize, usize) + Sync)) {
+/// ([`Shares`]). The closure should hold what it needs: see [`Par::run_held`].
+#[inline(always)]
+pub fn with_slots(par: &Par, slots: usize, count: usize, task: impl Fn(usize, usize) + Sync) {
+    /// For a slot: all that is left, come what may.
+    const REST: usize = usize::MAX;
     let slots = slots.min(count);
     let shares = Shares::of(count, slots);
-    let piece = |slot: usize| shares.take(slot).map(|i| task(slot, i)).is_some();
-    par.run(slots, &|slot| while !is_called_away() && piece(slot) {});
+    let job = par.run_held(slots, move |slot| {
+        let piece = |slot: usize| shares.take(slot).map(|i| task(slot, i)).is_some();
+        match slot {
+            REST => while piece(0) {},
+            _ => while !is_called_away() && piece(slot) {},
+        }
+    });
     // Guests may have had all slots, and left.
-    while piece(0) {}
+    job(REST);
 }
 
 /// Computes all products of a batch, whose right operands are at `right`, `rights` apart. Says whether it did: not where
@@ -500,7 +538,9 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
     let bytes = [plan.bounds.bytes::<L::Real>(), room::<u8>(source.bytes(&plan.bounds))];
     let slots = plan.slots();
     let rooms = arena.split((bytes[0] + bytes[1]) * slots);
-    with_slots(context.par, slots, plan.tasks(), &|slot, task| {
+    let held = Held::new(batch);
+    with_slots(context.par, slots, plan.tasks(), move |slot, task| {
+        let batch = &held;
         let (row, rest) = (task % row_parts, task / row_parts);
         let (column, rest) = (rest % column_parts, rest / column_parts);
         let (run, product) = (rest % runs, rest / runs);
@@ -511,10 +551,10 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
         // SAFETY: the caller's promise; every task has its own part of the result and every slot its own room.
         unsafe {
             let mut right = |terms| source.stage(product, across.clone(), terms, stage, &mut staged);
-            let left = Left::Elements(batch.left.offset(batch.lefts.at(product)), batch.left_side);
-            let right_side = batch.right_side;
+            let left = Left::Elements(batch.left.offset(batch.lefts.at(product)), &batch.left_side);
+            let right_side = &batch.right_side;
             if runs == 1 {
-                let (out, place) = (batch.out.wrapping_offset(batch.outs.at(product)), batch.place);
+                let (out, place) = (batch.out.wrapping_offset(batch.outs.at(product)), &batch.place);
                 let finish = batch.finish.map(|finish| (finish, product));
                 let upwards = row < row_parts / 2;
                 let product = Product { size, left, right_side, packed, out, place, upwards, finish };

@@ -129,7 +129,7 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
     let width = size.columns.div_ceil(parts).next_multiple_of(LANES);
     let parts = size.columns.div_ceil(width);
     let right = Shared(right.cast_mut());
-    with_slots(context.par, threads, products * parts, &|number, task| {
+    with_slots(context.par, threads, products * parts, |number, task| {
         let right = { right };
         let (product, first) = (task / parts, task % parts * width);
         let mut arena = arena.slot(number, slot(&size));

@@ -84,7 +84,7 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
     let (width, bytes) = (width(&size, threads), slot::<S::Real>(&size));
     let strips = size.columns.div_ceil(width);
     let right = Shared(right.cast_mut());
-    super::drive::with_slots(context.par, threads, batch.outs.len * strips, &|slot, task| {
+    super::drive::with_slots(context.par, threads, batch.outs.len * strips, |slot, task| {
         let right = { right };
         let (product, first) = (task / strips, task % strips * width);
         let columns = width.min(size.columns - first);

@@ -66,7 +66,7 @@ impl Member {
                 if par.threads == 1 {
                     helping(called, || other.join(FOR_GUESTS, NO_SHARE, &|| called(), &begin));
                 } else {
-                    let _busy = begin();
+                    let (_busy, _turn) = (begin(), par.turn());
                     par.open(
                         par.threads,
                         &|_| _ = helping(called, || other.join(FOR_GUESTS, NO_SHARE, &|| called(), || ())),
@@ -258,7 +258,7 @@ mod tests {
         let came = AtomicBool::new(false);
         let deadline = Instant::now() + Duration::from_secs(20);
         // The owner does nothing until the guest has come, which is called away at its first piece and could do all.
-        crate::gemm::drive::with_slots(&par, 2, done.len(), &|_, piece| {
+        crate::gemm::drive::with_slots(&par, 2, done.len(), |_, piece: usize| {
             done[piece].fetch_add(1, Ordering::SeqCst);
             if thread::current().id() == owner {
                 while !came.load(Ordering::SeqCst) && Instant::now() < deadline {

@@ -13,12 +13,14 @@ mod shares;
 pub use commons::{Commons, Member};
 pub use shares::Shares;
 
+use crate::stream::{prefetch_to_write, prefetch_value};
 use meshwork_graph::ops::Parallel;
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, LazyLock, Mutex};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -35,6 +37,22 @@ pub struct Par {
 
 type Task = *const (dyn Fn(usize) + Sync);
 
+/// Room for a closure, with nothing beside it.
+#[repr(C, align(4096))]
+struct Desk([MaybeUninit<u8>; DESK]);
+
+const DESK: usize = 4096;
+
+/// A closure on the desk, which is dropped there when a task panics.
+struct Taken<F>(*mut F);
+
+impl<F> Drop for Taken<F> {
+    fn drop(&mut self) {
+        // SAFETY: who has it has the turn, and the job has ended.
+        unsafe { self.0.drop_in_place() }
+    }
+}
+
 /// Low bits of the gate: workers inside the job.
 const INSIDE: u64 = 0xFFFF;
 /// The gate is open: workers may enter.
@@ -49,6 +67,8 @@ struct SharedState {
     gate: AtomicU64,
     /// Written by the caller while the gate is closed and nobody is inside, read by workers inside.
     job: UnsafeCell<Option<Task>>,
+    /// Where the closure of a job may be, for who has the turn.
+    desk: Box<UnsafeCell<Desk>>,
     /// The tasks of the job, by thread.
     shares: Shares,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -123,6 +143,7 @@ impl Par {
         let shared = Arc::new(SharedState {
             gate: AtomicU64::new(0),
             job: UnsafeCell::new(None),
+            desk: Box::new(UnsafeCell::new(Desk([MaybeUninit::uninit(); DESK]))),
             shares: Shares::new(threads),
             panic: Mutex::new(None),
             sleeping: AtomicUsize::new(0),
@@ -170,13 +191,50 @@ impl Par {
             (0..count).for_each(task);
             return;
         }
-        let guests = self.commons.as_deref().filter(|_| self.lanes > self.threads);
-        self.open(count, task, guests);
+        let _turn = self.turn();
+        self.open(count, task, self.guests());
     }
 
-    /// As [`Par::run`] with more than one task, outside of all tasks.
+    /// As [`Par::run`], for jobs so short that it counts how threads come to know them: the closure, which should hold all that
+    /// its tasks need, is moved to a place that nobody else writes near. On the caller's stack threads would take lines beside it
+    /// along, for which the caller then waits. Gives the closure back.
+    ///
+    /// # Panics
+    /// As [`Par::run`].
+    #[inline(always)]
+    pub fn run_held<F: Fn(usize) + Sync>(&self, count: usize, task: F) -> F {
+        let fits = size_of::<F>() <= size_of::<Desk>() && align_of::<F>() <= align_of::<Desk>();
+        if count <= 1 || self.lanes == 1 || IN_TASK.get() || !fits {
+            self.run(count, &task);
+            return task;
+        }
+        let _turn = self.turn();
+        let place: *mut F = self.shared.desk.get().cast();
+        prefetch_to_write(place.cast(), size_of::<F>());
+        // SAFETY: the closure fits, and whoever has the turn has the desk.
+        let held = unsafe {
+            place.write(task);
+            Taken(place)
+        };
+        // SAFETY: it stays there until the job has ended.
+        self.open(count, unsafe { &*held.0 }, self.guests());
+        let Taken(place) = *std::mem::ManuallyDrop::new(held);
+        // SAFETY: nobody has it any more, and it is not dropped there.
+        unsafe { place.read() }
+    }
+
+    /// The right to run a job.
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.caller.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Whose threads may join jobs.
+    fn guests(&self) -> Option<&Commons> {
+        self.commons.as_deref().filter(|_| self.lanes > self.threads)
+    }
+
+    /// As [`Par::run`] with more than one task, outside of all tasks, for who has the turn.
     fn open(&self, count: usize, task: &(dyn Fn(usize) + Sync), guests: Option<&Commons>) {
-        let _turn = self.caller.lock().unwrap_or_else(|e| e.into_inner());
         let shared = &*self.shared;
         // SAFETY: the gate is closed and nobody is inside. The lifetime is erased, but nobody follows the pointer
         // after this function has ended, in whatever way.
@@ -242,6 +300,7 @@ impl SharedState {
         let busy = begin();
         // SAFETY: we are inside, so the job stays as it is and its closure alive.
         let task = unsafe { &*(*self.job.get()).expect("a published job") };
+        prefetch_value(task);
         self.tasks(task, own, called);
         drop(busy);
         self.gate.fetch_sub(1, Ordering::Release);
@@ -376,6 +435,33 @@ mod tests {
             count.fetch_add(1, Ordering::Relaxed);
         });
         assert_eq!(count.into_inner(), 10);
+    }
+
+    #[test]
+    fn a_held_closure_comes_back_whole_and_is_dropped_once() {
+        fn check<const BYTES: usize>(threads: usize, count: usize, panics: bool) {
+            let (par, sum, owners) = (Par::new(threads), AtomicUsize::new(0), Arc::new(()));
+            let (sum, held, fill) = (&sum, owners.clone(), [7u8; BYTES]);
+            let task = move |i: usize| {
+                assert!(!panics || i + 1 < count, "the last task");
+                assert!(fill.iter().all(|&x| x == 7) && Arc::strong_count(&held) == 2);
+                sum.fetch_add(i, Ordering::Relaxed);
+            };
+            let result = catch_unwind(AssertUnwindSafe(|| par.run_held(count, task)));
+            assert_eq!(result.is_err(), panics && count > 0);
+            if let Ok(task) = result {
+                assert_eq!(sum.load(Ordering::Relaxed), count * count.saturating_sub(1) / 2);
+                task(count);
+            }
+            assert_eq!(Arc::strong_count(&owners), 1);
+        }
+        for threads in [1, 2, 3] {
+            for (count, panics) in [(0, false), (1, false), (2, false), (50, false), (1, true), (50, true)] {
+                check::<1>(threads, count, panics);
+                check::<1000>(threads, count, panics);
+                check::<5000>(threads, count, panics);
+            }
+        }
     }
 
     #[test]
