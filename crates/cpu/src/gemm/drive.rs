@@ -149,7 +149,7 @@ impl<O> Finish<O> for Turned<'_, O> {
 // SAFETY: operands are only read, results written to by one task each.
 unsafe impl<S: Sync, O: Send> Sync for Batch<'_, S, O> {}
 
-/// A batch that holds where elements lie, for a closure that other threads read: see [`Par::run`].
+/// A batch that holds where elements lie, for a closure that other threads read: see [`Par::run_held`].
 struct Held<'a, S, O> {
     left: *const S,
     left_side: Side,
