@@ -521,25 +521,27 @@ mod tests {
             Access::Panel => (rows, 1, rows),
             Access::Rows => (terms, terms, 1),
         };
-        for (continues, merges) in [(false, 0), (true, 0), (false, 2)] {
-            let merge = [first.as_ptr(), second.as_ptr()];
+        for (continues, merges, way) in [(false, 0, 1), (true, 0, 1), (false, 2, 1), (true, 0, -1), (false, 2, -1)] {
+            // The tile that is computed first.
+            let top = if way == 1 { 0 } else { TILES - 1 };
+            let merge = [first.as_ptr(), second.as_ptr()].map(|x| x.wrapping_add(top * rows * width));
             let mut counter = vec![T::ZERO; COUNTER * rows * width];
             let mut out = vec![T::ZERO; TILES * rows * width];
             let call = Call {
-                way: 1,
+                way,
                 tiles: TILES,
                 terms,
                 block,
-                a: a.as_ptr(),
+                a: a.as_ptr().wrapping_add(top * rows * terms),
                 a_step: a_step as isize,
                 a_tile: (rows * terms) as isize,
                 b: b.as_ptr(),
                 b_term: width as isize,
                 counter: counter.as_mut_ptr(),
-                start: if continues { start.as_ptr() } else { std::ptr::null() },
+                start: if continues { start.as_ptr().wrapping_add(top * rows * width) } else { std::ptr::null() },
                 merge: merge.as_ptr(),
                 merges,
-                out: out.as_mut_ptr(),
+                out: out.as_mut_ptr().wrapping_add(top * rows * width),
                 out_row: width as isize,
                 ahead: Lines::NONE,
             };
