@@ -42,6 +42,7 @@ mod pairs_x86;
 pub mod real;
 mod right;
 pub mod scratch;
+mod store;
 mod strip;
 pub mod tile;
 
