@@ -3,11 +3,11 @@
 //! What only the chain needs lies in rooms of the thread that stay in its second cache. Of a sum over the samples every
 //! range gives the root of a sub-tree; the roots are added in the end.
 
-use crate::gemm::drive::with_slots;
 use crate::gemm::scratch::room;
 use crate::kernel::{self, CpuTarget};
 use crate::operand::Shared;
 use crate::par::Par;
+use crate::par::with_slots;
 use crate::reduce::add_rows_by_tree;
 use crate::{Context, Operand, Output, conv};
 use meshwork_graph::ops::{Chain, Link, Register};

@@ -13,10 +13,10 @@ mod spans;
 
 use crate::Context;
 use crate::gemm::Element;
-use crate::gemm::drive::with_slots;
 use crate::gemm::real::same;
 use crate::gemm::scratch::{Arena, room};
 use crate::operand::Shared;
+use crate::par::with_slots;
 use meshwork_graph::Shape;
 use spans::Plane;
 

@@ -76,7 +76,7 @@ pub fn prefetch_near(line: *const u8) {
     bring(line, Cache::Second);
 }
 
-/// Asks for lines that will be written. Those that other cores have come together, while a store waits for the one before.
+/// Asks for lines that will be written, `first` at the start of one. Those that other cores have come together, while a store waits for the one before.
 pub fn prefetch_to_write(first: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     for line in 0..bytes.div_ceil(LINE) {

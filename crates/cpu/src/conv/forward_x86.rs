@@ -7,9 +7,9 @@ use super::Unfolded;
 use super::abreast_x86::{Abreast, TAPS, filled, part};
 use super::tile_x86::{self, BLOCKS, Call, Place};
 use crate::Context;
-use crate::gemm::drive::with_slots;
 use crate::gemm::scratch::{Arena, room};
 use crate::operand::Shared;
+use crate::par::with_slots;
 
 /// Positions whose sums are held at once.
 const POSITIONS: usize = 48;

@@ -9,7 +9,6 @@ use super::window::{Image, Window};
 use super::{abreast_x86, gather_x86, input_x86};
 use crate::Context;
 use crate::gemm::block::{Bounds, Chunks, Product, compute};
-use crate::gemm::drive::with_slots;
 use crate::gemm::left::{Left, pack_left, packed_left};
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::real::same;
@@ -18,6 +17,7 @@ use crate::gemm::tile::Tile;
 use crate::gemm::{Element, Offsets, Place, Real, Side, Size};
 use crate::number::for_float;
 use crate::operand::{Operand, Output, Shared};
+use crate::par::with_slots;
 use crate::simd::Level;
 use meshwork_graph::ops::ConvInput;
 use meshwork_graph::{DType, Layout, Shape};

@@ -8,9 +8,9 @@ use super::abreast_x86::{Abreast, TAPS, filled, join};
 use super::tile_x86::{self, BLOCKS, Call, Place};
 use super::window::Window;
 use crate::Context;
-use crate::gemm::drive::with_slots;
 use crate::gemm::scratch::{Arena, room};
 use crate::operand::Shared;
+use crate::par::with_slots;
 
 /// Outputs at least.
 const OUTPUTS: usize = 8;

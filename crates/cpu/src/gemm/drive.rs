@@ -13,7 +13,7 @@ use super::tile::Tile;
 use super::{Offsets, Place, Side, Size, inner, strip};
 use crate::Context;
 use crate::operand::Shared;
-use crate::par::{Par, Shares, is_called_away};
+use crate::par::with_slots;
 use crate::simd::Level;
 use std::ops::{Range, RangeInclusive};
 
@@ -149,7 +149,7 @@ impl<O> Finish<O> for Turned<'_, O> {
 // SAFETY: operands are only read, results written to by one task each.
 unsafe impl<S: Sync, O: Send> Sync for Batch<'_, S, O> {}
 
-/// A batch that holds where elements lie, for a closure that other threads read: see [`Par::run_held`].
+/// A batch that holds where elements lie, for a closure that other threads read: see [`Par::run_held`](crate::Par::run_held).
 struct Held<'a, S, O> {
     left: *const S,
     left_side: Side,
@@ -421,25 +421,6 @@ fn bytes_of<T: Real>(
         plan.partial::<T>() + plan.shared.map_or(0, room::<T>) + slot * plan.slots()
     };
     Level::available().into_iter().map(bytes).max().unwrap_or(0)
-}
-
-/// Runs `task` for `0..count`, giving each call one of `slots` slots for itself. Each slot has its share of the tasks
-/// ([`Shares`]). The closure should hold what it needs: see [`Par::run_held`].
-#[inline(always)]
-pub fn with_slots(par: &Par, slots: usize, count: usize, task: impl Fn(usize, usize) + Sync) {
-    /// For a slot: all that is left, come what may.
-    const REST: usize = usize::MAX;
-    let slots = slots.min(count);
-    let shares = Shares::of(count, slots);
-    let job = par.run_held(slots, move |slot| {
-        let piece = |slot: usize| shares.take(slot).map(|i| task(slot, i)).is_some();
-        match slot {
-            REST => while piece(0) {},
-            _ => while !is_called_away() && piece(slot) {},
-        }
-    });
-    // Guests may have had all slots, and left.
-    job(REST);
 }
 
 /// Computes all products of a batch, whose right operands are at `right`, `rights` apart. Says whether it did: not where

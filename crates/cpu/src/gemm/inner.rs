@@ -5,7 +5,7 @@
 //! small, and each task packs it. For elements that become f32, where there are such microkernels.
 
 use super::block::Part;
-use super::drive::{Batch, turn, with_slots};
+use super::drive::{Batch, turn};
 #[cfg(target_arch = "x86_64")]
 use super::inner_x86 as kernel;
 use super::real::{Element, Real, same};
@@ -14,6 +14,7 @@ use super::strip::store;
 use super::{Offsets, Size};
 use crate::Context;
 use crate::operand::Shared;
+use crate::par::with_slots;
 use crate::simd::Level;
 use half::{bf16, f16};
 use std::ops::Range;

@@ -8,6 +8,7 @@ use super::real::{Element, Real};
 use super::scratch::{Arena, room};
 use super::{Offsets, Size};
 use crate::operand::Shared;
+use crate::par::with_slots;
 use crate::{Context, multiversion};
 
 /// Rows of a product, at most.
@@ -84,7 +85,7 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
     let (width, bytes) = (width(&size, threads), slot::<S::Real>(&size));
     let strips = size.columns.div_ceil(width);
     let right = Shared(right.cast_mut());
-    super::drive::with_slots(context.par, threads, batch.outs.len * strips, |slot, task| {
+    with_slots(context.par, threads, batch.outs.len * strips, |slot, task| {
         let right = { right };
         let (product, first) = (task / strips, task % strips * width);
         let columns = width.min(size.columns - first);

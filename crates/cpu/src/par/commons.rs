@@ -258,7 +258,7 @@ mod tests {
         let came = AtomicBool::new(false);
         let deadline = Instant::now() + Duration::from_secs(20);
         // The owner does nothing until the guest has come, which is called away at its first piece and could do all.
-        crate::gemm::drive::with_slots(&par, 2, done.len(), |_, piece: usize| {
+        crate::par::with_slots(&par, 2, done.len(), |_, piece: usize| {
             done[piece].fetch_add(1, Ordering::SeqCst);
             if thread::current().id() == owner {
                 while !came.load(Ordering::SeqCst) && Instant::now() < deadline {

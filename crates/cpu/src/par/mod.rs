@@ -9,9 +9,11 @@
 
 mod commons;
 mod shares;
+mod slots;
 
 pub use commons::{Commons, Member};
 pub use shares::Shares;
+pub use slots::with_slots;
 
 use crate::stream::{prefetch_to_write, prefetch_value};
 use meshwork_graph::ops::Parallel;
