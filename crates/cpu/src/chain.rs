@@ -3,7 +3,7 @@
 //! What only the chain needs lies in rooms of the thread that stay in its second cache. Of a sum over the samples every
 //! range gives the root of a sub-tree; the roots are added in the end.
 
-use crate::gemm::scratch::room;
+use crate::gemm::scratch::{Arena, room};
 use crate::kernel::{self, CpuTarget};
 use crate::operand::Shared;
 use crate::par::Par;
@@ -262,13 +262,15 @@ pub fn run(op: &Chain, inputs: &[Operand], outputs: &[Output], scratch: &mut [u8
     let kernels: SmallVec<[(usize, Vec<Kernel>); 2]> = plan.cut.lengths().into_iter().map(of_length).collect();
     let slot_bytes = scratch.len().checked_sub(plan.roots).expect("scratch memory of a chain") / plan.slots;
     assert!(slot_bytes >= plan.rooms && slot_bytes.is_multiple_of(room::<u8>(1)), "scratch memory of a chain");
-    let roots = Shared(scratch.as_mut_ptr());
+    let mut arena = Arena::new(scratch);
+    let rooms = arena.slots(plan.slots, slot_bytes);
+    let roots = Shared(arena.take::<u8>(plan.roots));
     let firsts: Vec<Shared<u8>> =
         inputs.iter().map(|x| Shared(x.bytes().cast_mut().wrapping_add(x.layout.offset * x.dtype.size()))).collect();
     let results: Vec<Shared<u8>> = outputs.iter().map(|x| Shared(x.bytes())).collect();
     with_slots(context.par, plan.slots, plan.cut.ranges, |slot, number| {
         let range = plan.cut.range(number);
-        let own = roots.pointer().wrapping_add(plan.roots + slot * slot_bytes);
+        let own: *mut u8 = rooms.room(slot).take(slot_bytes);
         // Where the range's elements of a register begin.
         let at = |register: usize| {
             let Register { ty, cut, .. } = plan.registers[register];

@@ -46,7 +46,6 @@ use meshwork_graph::canonical::Blocks;
 use meshwork_graph::ops::{Conv, ConvGeometry, ConvWeight};
 use meshwork_graph::{DType, Layout, Shape};
 #[cfg(target_arch = "x86_64")]
-use weight_x86::Fill;
 use window::Window;
 
 /// A convolution as one product per group, the unfolded input on the right.
@@ -138,7 +137,7 @@ impl Unfolded {
                     suited.map(|lanes| forward_x86::bytes(self, threads, lanes)).max().unwrap_or(0)
                 }
                 Along::Terms => {
-                    let suited = Fill::all().into_iter().filter(|&fill| weight_x86::suits(self, threads, fill));
+                    let suited = LANES.into_iter().filter_map(|lanes| weight_x86::fill(self, threads, lanes));
                     suited.map(|fill| weight_x86::bytes(self, threads, fill)).max().unwrap_or(0)
                 }
             });
@@ -179,10 +178,7 @@ impl Unfolded {
                     forward_x86::forward((self, lanes), images.data, left, out, arena, context);
                 }
                 Along::Terms => {
-                    let fill = |lanes| {
-                        let suits = |fill: &Fill| fill.is_of(lanes) && weight_x86::suits(self, threads, *fill);
-                        Fill::all().into_iter().find(suits)
-                    };
+                    let fill = |lanes| weight_x86::fill(self, threads, lanes);
                     let Some(fill) = abreast_x86::lanes(level, |lanes| fill(lanes).is_some()).and_then(fill) else {
                         return false;
                     };

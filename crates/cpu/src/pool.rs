@@ -58,13 +58,13 @@ fn accumulate<S: Element>(
         });
     }
     let bytes = room::<S::Real>(size);
-    let rooms = Arena::new(scratch).split(bytes * context.par.lanes());
+    let rooms = Arena::new(scratch).slots(context.par.lanes(), bytes);
     let tasks = count.div_ceil(1 + TASK / size);
     with_slots(context.par, context.par.lanes(), tasks, |slot, task| {
         for i in task * count / tasks..(task + 1) * count / tasks {
             // SAFETY: the slot's plane, and a plane of the result that belongs to this task.
             let (numbers, out) = unsafe {
-                let numbers: *mut S::Real = rooms.slot(slot, bytes).take(size);
+                let numbers: *mut S::Real = rooms.room(slot).take(size);
                 (std::slice::from_raw_parts_mut(numbers, size), { out }.slice(i * size, size))
             };
             write(i, numbers);

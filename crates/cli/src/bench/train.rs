@@ -131,6 +131,8 @@ pub fn run(args: &TrainBenchArgs) -> Result<(), Failure> {
         .collect();
     let faults = page_faults().zip(faults).map(|(after, before)| (after - before) as f64 / f64::from(steps));
     let traced = tracing.and_then(tracing::stop);
+    // One of the steps may have failed: its parameters have, and this loss has its cause.
+    training.step().item();
     let step = median(timed.iter().map(|t| t.0).collect()).as_secs_f64();
     let recording = median(timed.iter().map(|t| t.1).collect()).as_secs_f64();
 

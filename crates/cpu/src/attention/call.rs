@@ -112,10 +112,10 @@ impl<'a, S: Input> Call<'a, S> {
     /// Does all tasks of all passes.
     pub fn run(&self, scratch: &mut [u8], work: impl Fn(&Pass, &Task, Rooms<S::Real>) + Sync) {
         let (slots, bytes) = (self.plan.slots(), self.plan.bytes::<S::Real>());
-        let rooms = Arena::new(scratch).split(slots * bytes);
+        let rooms = Arena::new(scratch).slots(slots, bytes);
         for pass in &self.plan.passes {
             with_slots(self.context.par, slots, self.plan.tasks(pass), |slot, task| {
-                let mut arena = rooms.slot(slot, bytes);
+                let mut arena = rooms.room(slot);
                 let rooms = self.plan.rooms(&self.engine, |count| arena.take(count));
                 work(pass, &self.task(pass, task), rooms);
             });

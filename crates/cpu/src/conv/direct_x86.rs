@@ -178,12 +178,12 @@ pub unsafe fn forward(
     let (terms, pairs) = (table(&side.terms, u.size.terms), pairs(window, &side));
     let (positions, outputs) = (window.positions(), window.outputs);
     let bytes = room::<u8>(images.room(1));
-    let rooms = arena.split(bytes * context.par.lanes());
+    let rooms = arena.slots(context.par.lanes(), bytes);
     let (w, out) = (Shared(w.cast_mut()), Shared(out));
     with_slots(context.par, context.par.lanes(), window.samples * window.groups, |slot, task| {
         let (sample, group) = (task / window.groups, task % window.groups);
         let range = sample * positions..(sample + 1) * positions;
-        let room = rooms.slot(slot, bytes).take::<u8>(bytes).cast();
+        let room = rooms.room(slot).take::<u8>(bytes).cast();
         // SAFETY: the slot's room, the task's part of the result, operands of the caller.
         unsafe {
             let x = images.stage(group, range, 0..terms.len(), room, &mut (0..0));
@@ -337,14 +337,14 @@ pub unsafe fn weight(
     let across = window.outputs.next_multiple_of(LANES);
     let (blocks, numbers, panels) = (size.terms.div_ceil(size.block), size.columns * across, panels(window.outputs));
     let [partial_bytes, stage_bytes, packed_bytes] = weight_rooms(u, images);
+    let slots = context.par.lanes();
+    let rooms = arena.slots(slots, stage_bytes + packed_bytes);
     let partials: Vec<Shared<f32>> =
         (0..window.groups).map(|_| Shared(arena.split(partial_bytes).take(blocks * numbers))).collect();
-    let slots = context.par.lanes();
-    let rooms = arena.split((stage_bytes + packed_bytes) * slots);
     let dy = Shared(dy.cast_mut());
     with_slots(context.par, slots, window.groups * blocks, |slot, task| {
         let (group, block) = (task / blocks, task % blocks);
-        let mut arena = rooms.slot(slot, stage_bytes + packed_bytes);
+        let mut arena = rooms.room(slot);
         let (room, packed) =
             (arena.split(stage_bytes).take::<u8>(stage_bytes).cast(), arena.take::<f32>(DEPTH * across + SLACK));
         let all = block * size.block..((block + 1) * size.block).min(size.terms);

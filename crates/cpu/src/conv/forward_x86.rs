@@ -71,6 +71,7 @@ pub unsafe fn forward(
     let cuts = output_shares(u, slots, lanes);
     let tiles = tile_x86::tiles(outputs, cuts, lanes);
     let [_, slot_bytes] = rooms(u, &images);
+    let rooms = arena.slots(slots, slot_bytes);
     let panels: Vec<Shared<f32>> =
         (0..window.groups * tiles.len()).map(|_| Shared(arena.take(tile_x86::panel(lanes, terms)))).collect();
     let (x, w, out) = (Shared(x.cast_mut()), Shared(w.cast_mut()), Shared(out));
@@ -86,14 +87,13 @@ pub unsafe fn forward(
     let (offsets, positions) = (images.terms(), images.positions());
     let places: Vec<Place> =
         positions.iter().enumerate().map(|(i, &from)| Place { from, to: (i % POSITIONS * lanes) as isize }).collect();
-    let rooms = arena.split(slot_bytes * slots);
     let sample = window.groups * outputs * positions.len();
     let parts = window.samples.div_ceil(lanes);
     with_slots(context.par, slots, parts * window.groups * cuts, |slot, task| {
         let (cut, rest) = (task % cuts, task / cuts);
         let (group, first) = (rest % window.groups, rest / window.groups * lanes);
         let samples = lanes.min(window.samples - first);
-        let mut room = rooms.slot(slot, slot_bytes);
+        let mut room = rooms.room(slot);
         let staged: *mut f32 = room.take(images.len());
         let sums: *mut f32 = room.take(outputs * POSITIONS * lanes);
         let channels = window.channels * window.plane();

@@ -143,6 +143,12 @@ fn gradient<S: Element>(
     let dx = Shared(output.first::<S>());
     let size = plan.size;
     let mut arena = Arena::new(scratch);
+    let sample_parts = window.samples.div_ceil(plan.samples);
+    let channel_parts = window.channels.div_ceil(plan.channels);
+    let tasks = sample_parts * window.groups * channel_parts;
+    let bytes = product_bytes + column_bytes + plane_bytes;
+    let slots = threads.min(tasks);
+    let rooms = arena.slots(slots, bytes);
 
     let weight_side =
         Side { lines: Offsets::new().axis(size.rows, 1), terms: Offsets::new().axis(size.terms, size.rows as isize) };
@@ -178,19 +184,12 @@ fn gradient<S: Element>(
         Place { rows: Offsets::new().axis(size.rows, across as isize), columns: Offsets::new().axis(size.columns, 1) };
     #[cfg(target_arch = "x86_64")]
     let gather = gather_x86::suits::<S>(level, window).then(|| gather_x86::Gather::new(window, across));
-
-    let sample_parts = window.samples.div_ceil(plan.samples);
-    let channel_parts = window.channels.div_ceil(plan.channels);
-    let tasks = sample_parts * window.groups * channel_parts;
-    let bytes = product_bytes + column_bytes + plane_bytes;
-    let slots = threads.min(tasks);
-    let rooms = arena.split(bytes * slots);
     with_slots(context.par, slots, tasks, |slot, task| {
         let (part, rest) = (task % channel_parts, task / channel_parts);
         let (group, samples) = (rest % window.groups, rest / window.groups * plan.samples);
         let samples = samples..(samples + plan.samples).min(window.samples);
         let channels = part * plan.channels..((part + 1) * plan.channels).min(window.channels);
-        let mut room = rooms.slot(slot, bytes);
+        let mut room = rooms.room(slot);
         let columns: *mut S::Real = room.take(plan.bounds.rows * plan.bounds.columns);
         let plane: *mut S::Real = room.take(plan.image.plane());
         let product = Product::<S, S::Real> {

@@ -72,6 +72,8 @@ pub unsafe fn gradient(
     let cuts = channel_shares(window, slots, lanes);
     let (tiles, numbers) = (tile_x86::tiles(window.channels, cuts, lanes), window.channels * taps);
     let (dy, w, dx) = (Shared(dy.cast_mut()), Shared(w.cast_mut()), Shared(dx));
+    let [_, dy_bytes, dx_bytes] = rooms(window, lanes);
+    let rooms = arena.slots(slots, dy_bytes + dx_bytes);
     let panels: Vec<Shared<f32>> =
         (0..window.groups * tiles.len() * taps).map(|_| Shared(arena.take(tile_x86::panel(lanes, outputs)))).collect();
     let terms: Vec<isize> = (0..outputs).map(|output| (output * numbers) as isize).collect();
@@ -95,14 +97,12 @@ pub unsafe fn gradient(
         .map(|(i, to)| Place { from: (i * outputs * lanes) as isize, to })
         .collect();
     let offsets = images.taps();
-    let [_, dy_bytes, dx_bytes] = rooms(window, lanes);
-    let rooms = arena.split((dy_bytes + dx_bytes) * slots);
     let parts = window.samples.div_ceil(lanes);
     with_slots(context.par, slots, parts * window.groups * cuts, |slot, task| {
         let (cut, rest) = (task % cuts, task / cuts);
         let (group, first) = (rest % window.groups, rest / window.groups * lanes);
         let samples = lanes.min(window.samples - first);
-        let mut room = rooms.slot(slot, dy_bytes + dx_bytes);
+        let mut room = rooms.room(slot);
         let gradient: *mut f32 = room.take(outputs * positions * lanes);
         let image: *mut f32 = room.take(images.len());
         let index = |sample: usize| (first + sample) * window.groups + group;

@@ -500,6 +500,9 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
     if runs > 1 && batch.finish.is_some() {
         return false;
     }
+    let bytes = [plan.bounds.bytes::<L::Real>(), room::<u8>(source.bytes(&plan.bounds))];
+    let slots = plan.slots();
+    let rooms = arena.slots(slots, bytes[0] + bytes[1]);
     let numbers = size.rows * size.columns;
     let partial =
         Shared(if runs > 1 { arena.take::<L::Real>(runs * products * numbers) } else { std::ptr::null_mut() });
@@ -516,9 +519,6 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
         }
     });
     let packed = packed.as_ref();
-    let bytes = [plan.bounds.bytes::<L::Real>(), room::<u8>(source.bytes(&plan.bounds))];
-    let slots = plan.slots();
-    let rooms = arena.split((bytes[0] + bytes[1]) * slots);
     let held = Held::new(batch);
     with_slots(context.par, slots, plan.tasks(), move |slot, task| {
         let batch = &held;
@@ -526,7 +526,7 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
         let (column, rest) = (rest % column_parts, rest / column_parts);
         let (run, product) = (rest % runs, rest / runs);
         let (rows, columns, terms) = (plan.range(0, row), plan.range(1, column), plan.run(run));
-        let mut room = rooms.slot(slot, bytes[0] + bytes[1]);
+        let mut room = rooms.room(slot);
         let (stage, mut staged) = (room.take::<u8>(bytes[1]).cast::<R>(), 0..0);
         let across = columns.clone();
         // SAFETY: the caller's promise; every task has its own part of the result and every slot its own room.

@@ -116,7 +116,7 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
     batch: &Batch<S, O>,
     right: *const S,
     rights: &Offsets,
-    arena: Arena,
+    mut arena: Arena,
     context: Context,
 ) -> bool {
     let (size, side) = (batch.size, batch.right_side);
@@ -130,10 +130,11 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
     let width = size.columns.div_ceil(parts).next_multiple_of(LANES);
     let parts = size.columns.div_ceil(width);
     let right = Shared(right.cast_mut());
+    let rooms = arena.slots(threads, slot(&size));
     with_slots(context.par, threads, products * parts, |number, task| {
         let right = { right };
         let (product, first) = (task / parts, task % parts * width);
-        let mut arena = arena.slot(number, slot(&size));
+        let mut arena = rooms.room(number);
         let packed: *mut f32 = arena.take(size.rows * size.terms + SLACK);
         // SAFETY: the caller's promise; a task has its own columns of the result and a slot its own room.
         unsafe {

@@ -71,7 +71,7 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
     batch: &Batch<S, O>,
     right: *const S,
     rights: &Offsets,
-    arena: Arena,
+    mut arena: Arena,
     context: Context,
 ) -> bool {
     let size = batch.size;
@@ -85,11 +85,12 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
     let (width, bytes) = (width(&size, threads), slot::<S::Real>(&size));
     let strips = size.columns.div_ceil(width);
     let right = Shared(right.cast_mut());
+    let rooms = arena.slots(threads, bytes);
     with_slots(context.par, threads, batch.outs.len * strips, |slot, task| {
         let right = { right };
         let (product, first) = (task / strips, task % strips * width);
         let columns = width.min(size.columns - first);
-        let sums: *mut S::Real = arena.slot(slot, bytes).take(SUMS * tiles(&size));
+        let sums: *mut S::Real = rooms.room(slot).take(SUMS * tiles(&size));
         // SAFETY: the caller's promise; a task has its own columns of the result and a slot its own room.
         unsafe {
             let strip = Strip {

@@ -251,6 +251,10 @@ fn samples_that_fill_vectors() {
     Case::new(&[32, 7, 6, 5], &[8, 7, 2, 3], &[1, 2], &[0, 1], &[2, 1], 1).check::<f32>();
     Case::new(&[16, 5, 40], &[19, 5, 7], &[1], &[3], &[1], 1).check::<f32>();
     Case::new(&[16, 6, 4, 3, 5], &[9, 6, 2, 3, 2], &[1, 1, 2], &[1, 0, 2], &[1, 1, 1], 1).check::<f32>();
+    // Four blocks abreast for two threads, with and without all samples and channels.
+    for (samples, channels) in [(32, 8), (31, 8), (29, 7), (28, 12)] {
+        Case::new(&[samples, channels, 8, 8], &[13, channels, 3, 3], &[1, 1], &[0, 1], &[1, 1], 1).check::<f32>();
+    }
     // More rounds of blocks than one, of which the last one has fewer.
     Case::new(&[256, 5, 4, 4], &[9, 5, 2, 2], &[1, 1], &[0, 0], &[1, 1], 1).check::<f32>();
     Case::new(&[245, 4, 4, 4], &[12, 4, 3, 3], &[1, 1], &[1, 1], &[1, 1], 1).check::<f32>();

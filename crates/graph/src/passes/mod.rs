@@ -4,6 +4,7 @@
 //! Passes are functions from graphs to graphs; [`split`] spreads what is on a mesh over its devices, [`partition`] gives a
 //! graph for each piece that runs on one device, and the last one, [`place`], a [`Program`] for each of them.
 
+mod arena;
 mod chain;
 mod differentiate;
 mod epilogue;

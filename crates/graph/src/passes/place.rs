@@ -1,5 +1,6 @@
 //! From a graph to a program: views become layouts, and every buffer gets its place before the program runs.
 
+use super::arena::{self, Life};
 use crate::graph::{Graph, NodeId};
 use crate::op::Op;
 use crate::ops::Reshape;
@@ -298,33 +299,16 @@ impl Lowering<'_> {
         }
     }
 
-    /// Places the storages of the arena, largest first, each at the lowest address that is free while it lives.
-    /// Returns the arena's size.
+    /// Gives the storages of the arena their addresses. Returns the arena's size.
     fn assign_arena(&mut self) -> usize {
-        let mut waiting: Vec<usize> = (0..self.storages.len())
-            .filter(|&s| self.storages[s].location.is_none() && self.storages[s].bytes > 0)
-            .collect();
-        waiting.sort_by_key(|&s| (std::cmp::Reverse(self.storages[s].bytes), s));
-        let mut placed: Vec<(usize, usize, usize, usize)> = Vec::new();
-        let mut size = 0;
-        for s in waiting {
-            let storage = &self.storages[s];
-            let bytes = storage.bytes.next_multiple_of(ALIGNMENT);
-            let mut taken: Vec<(usize, usize)> = placed
-                .iter()
-                .filter(|(first, last, ..)| *first <= storage.last && storage.first <= *last)
-                .map(|&(_, _, from, to)| (from, to))
-                .collect();
-            taken.sort_unstable();
-            let mut at = 0;
-            for (from, to) in taken {
-                if at + bytes <= from {
-                    break;
-                }
-                at = at.max(to);
-            }
-            placed.push((storage.first, storage.last, at, at + bytes));
-            size = size.max(at + bytes);
+        let of_arena = |s: &Storage| s.location.is_none() && s.bytes > 0;
+        let storages: Vec<usize> = (0..self.storages.len()).filter(|&s| of_arena(&self.storages[s])).collect();
+        let lives = storages.iter().map(|&s| {
+            let Storage { bytes, first, last, .. } = self.storages[s];
+            Life { bytes: bytes.next_multiple_of(ALIGNMENT), first, last }
+        });
+        let (addresses, size) = arena::addresses(&lives.collect::<Vec<_>>());
+        for (s, at) in storages.into_iter().zip(addresses) {
             self.storages[s].location = Some(Location::Arena(at));
         }
         size
