@@ -140,7 +140,7 @@ fn suits(u: &Unfolded, threads: usize, cut: &Cut) -> bool {
 
 /// The best way of filling vectors of so many numbers, if this is the better way at all: that whose tasks share the fewest outputs.
 /// Where tasks have samples to themselves, an image is copied once, by the thread that has it in its caches; lines that two
-/// threads have read cost their writer a wait for the other's in the next step (9 to 36 ns each on Zen 4, not 1).
+/// threads have read cost their writer a wait for the other's in the next step (7 to 37 ns each on Zen 4, not 1).
 pub fn fill(u: &Unfolded, threads: usize, lanes: usize) -> Option<Fill> {
     let cuts = Fill::all(lanes).map(|fill| Cut::new(u, fill, threads));
     cuts.filter(|cut| suits(u, threads, cut)).min_by_key(|cut| cut.parts).map(|cut| cut.fill)

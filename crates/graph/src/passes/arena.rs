@@ -2,7 +2,7 @@
 //!
 //! Memory that is free is used again. Of most tensors, and of scratch memory, one half of the threads writes the lower half and
 //! the other one the upper half, and a line of the caches that cores of another part of the processor have takes far longer to
-//! write (on Zen 4 36 ns instead of 1). So what is large lies in *tracks*: all of a track's storages have their middles at the
+//! write (on Zen 4 25 to 37 ns instead of 1). So what is large lies in *tracks*: all of a track's storages have their middles at the
 //! same address, and threads find on their side what they wrote themselves. Storages that are alive together lie in different
 //! tracks. What is small fills the gaps.
 
