@@ -330,11 +330,12 @@ pub unsafe fn weight(
                     let samples: Vec<usize> = samples.filter(|&sample| sample < window.samples).collect();
                     // Where what is abreast lies: of samples, and so for every channel.
                     let of = |sample: usize, size: usize| (sample * window.groups + group) * size;
-                    let input = |channel: usize| {
-                        let first = move |&sample: &usize| of(sample, window.channels * window.plane());
-                        samples.iter().map(move |sample| (first(sample) + channel * window.plane()) as isize)
+                    let input = |channel: usize, sample: usize| {
+                        (of(sample, window.channels * window.plane()) + channel * window.plane()) as isize
                     };
-                    let inputs: Vec<isize> = (0..abreast).flat_map(input).collect();
+                    let channels =
+                        (0..abreast).flat_map(|channel| samples.iter().map(move |&sample| input(channel, sample)));
+                    let inputs: Vec<isize> = channels.collect();
                     for channel in (0..window.channels).step_by(abreast) {
                         let to = staged.add(i * image + channel / abreast * images.channel());
                         let from = x.pointer().add(channel * window.plane());
