@@ -79,6 +79,7 @@ fn peak(par: &Par, level: Level) -> f64 {
                     a_tile: 0,
                     b: base.add(terms * rows),
                     b_term: width as isize,
+                    copy: std::ptr::null_mut(),
                     counter: base,
                     start: std::ptr::null(),
                     merge: std::ptr::null(),

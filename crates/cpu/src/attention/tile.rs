@@ -160,6 +160,7 @@ impl<R: Copy> Engine<R> {
                         a_tile: high as isize * row_step,
                         b: right.matrix.first.add(j * right.panel),
                         b_term: right.matrix.step,
+                        copy: ptr::null_mut(),
                         counter,
                         start: ptr::null(),
                         merge: &raw const before,

@@ -2,25 +2,19 @@
 
 use super::ahead::{Ahead, LINE, RUNS, Source};
 use super::kernel::{COUNTER, Call, Kernels, SILENT, WORTH_ASKING};
-use super::left::{Chunk, GAP, Left, distance};
+use super::left::{self, GAP, Left, distance};
 use super::offsets::evenly;
-use super::pack::{SLACK, dense, pack, pack_columns};
+use super::pack::SLACK;
 use super::packed::Packed;
-use super::pairs::{Factor, Operand, Pairs};
+use super::pairs::{Factor, Pairs};
 use super::real::{Element, Real, same};
-use super::right::Panel;
+use super::right;
 use super::scratch::{Arena, room};
 use super::store::Store;
 use super::tile::Tile;
 use super::{Place, Side, Size};
 use crate::simd::Level;
 use std::ops::Range;
-
-/// Panels of the right operand that are packed at once just before their tiles, with AVX-512: each piece of a row is on another
-/// page, and a core knows few pages by heart.
-const TURN: usize = 4;
-/// Rows from which panels are packed one by one just before their tiles at other levels.
-const OFTEN: usize = 64;
 
 /// Numbers of the left operand from which the first blocks of its rows are small.
 const LARGE: usize = 1 << 14;
@@ -308,74 +302,39 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         let first = terms.start + start;
         let (left_terms, right_terms) = (&mut left_terms[..length], &mut right_terms[..length]);
         let right_term_step = product.right_side.terms.fill(first, right_terms);
-        let data = right(first..first + length);
         if let Some(pairs) = &mut pairs
             && !chunks.parts()
         {
             pairs.begin();
         }
-        let pack_right = |pairs: &mut Option<Pairs<L::Real>>, lines: &[isize]| {
-            // SAFETY: rooms of this call, operands of the caller.
-            unsafe {
-                match pairs {
-                    None if right_line == Some(1) && lines.len() == width => {
-                        pack_columns(level, data.offset(lines[0]), right_terms, width, right_room);
-                    }
-                    None => pack(level, data, lines, right_terms, dense(width, length), right_room),
-                    Some(pairs) => {
-                        let operand = Operand { factor: Factor::Right, data: data.cast(), lines, terms: right_terms };
-                        pairs.meet(Factor::Right, operand.pack(level, width, right_room.cast()));
-                    }
-                }
-            }
-        };
         let is_short = numbers(chunks.block) <= SILENT;
-        // A last panel that ends within a vector is packed all the same: nothing may be there to read.
-        let rest = column_count % width;
-        let whole = if rest.is_multiple_of(kernels.lanes) { column_count } else { column_count - rest };
-        let beside = match Panel::new::<R>(right_line, right_term_step, &bounds.tile, is_short) {
-            Some(panel)
-                if product.packed.is_none() && whole > 0 && panel.in_place(row_count.div_ceil(height), length) =>
-            {
-                right_term_step
-            }
-            _ => None,
+        let elements = right::Elements {
+            data: right(first..first + length),
+            columns: right_lines,
+            terms: right_terms,
+            steps: [right_line, right_term_step],
         };
-        // Each panel of the right side is needed once where those of the left side stay: some are packed in their turn.
-        let (turn, often) = if level >= Level::Avx512 { (TURN * width, 1) } else { (width, OFTEN) };
-        let in_turn = product.packed.is_none()
-            && beside.is_none()
-            && row_count >= often
-            && row_count * length * size_of::<L::Real>() <= bounds.held;
-        // The first panel of the right side, the distance of the panels' columns and that of their terms.
-        let (right_panels, right_column, right_term) = match beside {
-            _ if let Some(packed) = product.packed => {
-                let (panel, step) = packed.panel(first, columns.start);
-                (panel, step, width as isize)
-            }
-            Some(step) => {
-                if whole < column_count {
-                    pack_right(&mut pairs, &right_lines[whole..]);
-                }
-                // SAFETY: the first element.
-                (unsafe { data.offset(right_lines[0] + right_terms[0]).cast() }, 1, step)
-            }
-            None => {
-                if !in_turn {
-                    pack_right(&mut pairs, right_lines);
-                }
-                (right_room.cast_const(), numbers(length), width as isize)
-            }
+        let readers = right::Readers {
+            tile: bounds.tile,
+            copying: kernels.copying,
+            rows: row_count,
+            stay: row_count * length * size_of::<L::Real>() <= bounds.held,
+            is_short,
+        };
+        let packed = product.packed.map(|packed| packed.panel(first, columns.start));
+        // SAFETY: elements of the caller, room of this call.
+        let right_side = unsafe {
+            right::Chunk::new(level, elements, &readers, [kernels.lanes, numbers(length)], packed, right_room)
         };
         let left = match product.left {
             Left::Panels(data) => {
                 // SAFETY: term `first` of the panels, the first of which has row `rows.start`.
                 let data = unsafe { data.add((rows.start / height) * height * product.size.terms + first * height) };
-                Chunk::packed(level, height, data, (height * product.size.terms) as isize)
+                left::Chunk::packed(level, height, data, (height * product.size.terms) as isize)
             }
             Left::Elements(data, side) => {
                 let steps = [left_line, side.terms.fill(first, left_terms)];
-                Chunk::elements(level, height, data, [left_lines, left_terms], steps, column_count, in_pairs)
+                left::Chunk::elements(level, height, data, [left_lines, left_terms], steps, column_count, in_pairs)
             }
         };
 
@@ -401,22 +360,20 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
 
         // Where blocks are short results come as fast as they are needed, and what is asked for beyond the last rows of a task
         // is another thread's. To ask there for panels that are read in place took longer than to wait for them.
-        let (far, is_worth) = (far && !is_short, numbers(length) >= WORTH_ASKING && !(is_short && beside.is_some()));
+        let (far, is_worth) =
+            (far && !is_short, numbers(length) >= WORTH_ASKING && !(is_short && right_side.is_there()));
         let asking = kernels.asking(numbers(chunks.block)).filter(|_| is_worth);
         let asks = asking.is_some();
-        let mut blocks = match in_turn {
-            true => RowBlocks::new(row_count, row_count, height, false),
-            false => {
-                let grow = asks
-                    && !is_short
-                    && beside.is_none()
-                    && row_count.div_ceil(height) > few
-                    && left.numbers() >= LARGE
-                    && column_count > 4 * width;
-                RowBlocks::new(row_count, bounds.together, height, grow)
-            }
-        }
-        .peekable();
+        let in_turn = right_side.comes_in_turn();
+        let grow = asks
+            && !in_turn
+            && !is_short
+            && !right_side.is_there()
+            && row_count.div_ceil(height) > few
+            && left.numbers() >= LARGE
+            && column_count > 4 * width;
+        let most = if in_turn { row_count } else { bounds.together };
+        let mut blocks = RowBlocks::new(row_count, most, height, grow).peekable();
         while let Some(block) = blocks.next() {
             let next_block = blocks.peek();
             // SAFETY: the operand is the caller's, the room this call's.
@@ -430,9 +387,10 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             let share = source.lines().div_ceil(tiles * column_count.div_ceil(width));
             for column in (0..column_count).step_by(width) {
                 let wide = width.min(column_count - column);
-                let packed_column = if in_turn { column % turn } else { column };
-                if in_turn && packed_column == 0 {
-                    pack_right(&mut pairs, &right_lines[column..column_count.min(column + turn)]);
+                let is_first = block.start == 0;
+                if is_first {
+                    // SAFETY: as above.
+                    unsafe { right_side.come(column, &mut pairs) };
                 }
                 let table = pairs.as_ref().map_or(kernels.table, Pairs::table);
                 let vectors = wide.div_ceil(kernels.lanes);
@@ -445,11 +403,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 let tile = |slot: usize, row: usize| unsafe {
                     matrices.add(slot * matrix + column * padded_rows + row * across)
                 };
-                let (panel, b_term) = match beside {
-                    Some(_) if column >= whole => (right_room.cast_const(), width as isize),
-                    // SAFETY: a panel of the right side.
-                    _ => (unsafe { right_panels.add(packed_column * right_column) }, right_term),
-                };
+                let panel = right_side.panel(column);
+                let mut origin = if is_first { right_side.origin(column) } else { None };
                 let mut call = Call {
                     tiles: 1,
                     way,
@@ -458,8 +413,9 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     a: panels.data,
                     a_step: panels.step,
                     a_tile: panels.panel,
-                    b: panel,
-                    b_term,
+                    b: panel.data,
+                    b_term: panel.term,
+                    copy: panel.data.cast_mut(),
                     counter,
                     start: std::ptr::null(),
                     merge: merge.as_ptr(),
@@ -468,22 +424,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     out_row: across as isize,
                     ahead: ahead.runs(),
                 };
-                // The next panel of the right side, or what one will be packed of in the next turn.
-                let ahead_by = if in_turn { turn } else { width };
-                let next = if column + ahead_by < column_count { column + ahead_by } else { 0 };
-                let mut coming = match (right_line, right_term_step) {
-                    _ if next == 0 && (beside.is_some() || next_block.is_none()) => Source::none(),
-                    (Some(1), Some(step)) if in_turn || beside.is_some() => {
-                        let first = data.wrapping_offset(right_lines[next] + right_terms[0]);
-                        Source::even(first, step, length, width.min(column_count - next))
-                    }
-                    _ if in_turn => Source::none(),
-                    _ => {
-                        let bytes = numbers(length) * width * size_of::<L::Real>();
-                        let first: *const u8 = right_panels.wrapping_add(next * right_column).cast();
-                        Source::even(first, LINE as isize, bytes.div_ceil(LINE), LINE)
-                    }
-                };
+                let mut coming = right_side.source(column, [is_first, next_block.is_none()]);
                 let next_share = coming.lines().div_ceil(tiles);
                 let mut done = 0;
                 // Rows from here on are finished together.
@@ -532,6 +473,15 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     if finished_steps.is_some() && target.is_none() {
                         most = most.min((span - row % span) / height);
                     }
+                    // The first tile's kernel copies the panel for those below.
+                    let (table, reads) = match origin.take() {
+                        Some(origin) => {
+                            most = 1;
+                            (origin.copying, origin.panel)
+                        }
+                        None => (table, panel),
+                    };
+                    (call.b, call.b_term) = (reads.data, reads.term);
                     call.tiles = most.clamp(1, if high == height { left_over / high } else { 1 });
                     let together = call.tiles * high;
                     ahead.clear();

@@ -1,21 +1,34 @@
-//! The right side of a chunk of terms: panels that are read where they lie.
+//! The right side of a chunk of terms: its panels as the kernels read them.
 //!
-//! Packing them costs about as much as the products of eight rows, which only many rows are worth.
+//! Packing panels costs about as much as the products of eight rows, which only many rows are worth. Those of few rows are read
+//! where they lie, or, where that is slow, by the first tile of each alone: its kernel leaves a copy for the tiles below.
 
-use super::ahead::LINE;
-use super::kernel::SILENT;
+use super::ahead::{LINE, Source};
+use super::kernel::{SILENT, Table};
 use super::left::{resident, sets};
+use super::pack::{dense, pack, pack_columns};
+use super::pairs::{Factor, Operand, Pairs};
 use super::real::{Element, same};
 use super::tile::Tile;
 use super::{Side, Size};
+use crate::simd::Level;
+use std::ops::Range;
 
 /// Terms of chunks whose panels are read in place though they lie on one set or two of the first-level cache: so many lines of a
 /// set the second one keeps, from which each tile takes them again.
 pub const SHALLOW: usize = 256;
 
+/// Panels that are packed at once just before their tiles, with AVX-512: each piece of a row is on another page, and a core knows
+/// few pages by heart.
+const TURN: usize = 4;
+/// Rows from which panels are packed one by one just before their tiles at other levels.
+const OFTEN: usize = 64;
+
 /// How the terms of a panel lie, and what reads them.
-pub struct Panel {
-    /// Distance of the terms, in bytes.
+struct Lie {
+    /// Distance of the terms, in elements.
+    term: isize,
+    /// That distance in bytes.
     step: usize,
     /// Lines of a term.
     lines: usize,
@@ -23,23 +36,24 @@ pub struct Panel {
     few: usize,
 }
 
-impl Panel {
+impl Lie {
     /// A panel of elements whose columns are `column` apart and whose terms are `term` apart, if evenly, for tiles and
-    /// blocks that are short or not. None if it cannot be read in place at all.
-    pub fn new<R: Element>(column: Option<isize>, term: Option<isize>, tile: &Tile, is_short: bool) -> Option<Panel> {
+    /// blocks that are short or not. None if kernels cannot read it where it lies.
+    fn new<R: Element>(column: Option<isize>, term: Option<isize>, tile: &Tile, is_short: bool) -> Option<Self> {
         let (Some(1), Some(term), true) = (column, term, same::<R, R::Real>()) else { return None };
         let step = term.unsigned_abs() * size_of::<R>();
         // Where all lines lie on one set, none is left for the next tile. Nothing is asked for during short blocks.
         let few = match (sets(step), is_short) {
+            (1, _) if tile.copies => 1,
             (1, false) => tile.few / 3,
             (1, true) => tile.few / 5,
             _ => tile.spread,
         };
-        Some(Panel { step, lines: (tile.columns * size_of::<R>()).div_ceil(LINE), few })
+        Some(Lie { term, step, lines: (tile.columns * size_of::<R>()).div_ceil(LINE), few })
     }
 
     /// Whether `tiles` tiles, one below the other, read so many terms in place.
-    pub fn in_place(&self, tiles: usize, terms: usize) -> bool {
+    fn in_place(&self, tiles: usize, terms: usize) -> bool {
         tiles <= self.few && terms <= sets(self.step) * SHALLOW || resident(self.step, terms, self.lines)
     }
 }
@@ -47,6 +61,243 @@ impl Panel {
 /// Whether tiles for a product of this size will read panels in place that want chunks of no more than [`SHALLOW`] terms: those
 /// whose terms lie on one set or two of the first-level cache.
 pub fn is_shallow<R: Element>(side: &Side, tile: &Tile, size: &Size) -> bool {
-    let panel = Panel::new::<R>(side.lines.stride(), side.terms.stride(), tile, size.block <= SILENT);
-    panel.is_some_and(|panel| sets(panel.step) <= 2 && panel.in_place(size.rows.div_ceil(tile.rows), SHALLOW))
+    let lie = Lie::new::<R>(side.lines.stride(), side.terms.stride(), tile, size.block <= SILENT);
+    lie.is_some_and(|lie| sets(lie.step) <= 2 && lie.in_place(size.rows.div_ceil(tile.rows), SHALLOW))
+}
+
+/// Columns and terms of the right operand: element (column, term) is at `data[columns[column] + terms[term]]`.
+#[derive(Clone, Copy)]
+pub struct Elements<'a, R> {
+    /// Where the offsets begin.
+    pub data: *const R,
+    /// Offsets of the columns.
+    pub columns: &'a [isize],
+    /// Offsets of the terms.
+    pub terms: &'a [isize],
+    /// How far apart columns and terms are, if evenly.
+    pub steps: [Option<isize>; 2],
+}
+
+/// What reads the panels of a chunk.
+pub struct Readers<T: 'static> {
+    /// The tiles.
+    pub tile: Tile,
+    /// The kernels that copy, if there are any.
+    pub copying: Option<Table<T>>,
+    /// Rows of the left side.
+    pub rows: usize,
+    /// Whether all of them stay in the second-level cache: then each panel is needed once.
+    pub stay: bool,
+    /// Whether blocks of terms are short.
+    pub is_short: bool,
+}
+
+/// A panel as a kernel reads it.
+#[derive(Clone, Copy)]
+pub struct Panel<T> {
+    /// Its first term.
+    pub data: *const T,
+    /// Distance of the terms.
+    pub term: isize,
+}
+
+/// What a first tile copies.
+pub struct Origin<T: 'static> {
+    /// The panel where it lies.
+    pub panel: Panel<T>,
+    /// Kernels that copy.
+    pub copying: Table<T>,
+}
+
+/// How the panels of a chunk come about.
+enum How<T: 'static> {
+    /// They are packed, for all tasks.
+    Shared,
+    /// Tiles read them where they lie, terms so far apart.
+    There(isize),
+    /// The first tile of each reads it where it lies, terms so far apart, and its kernel copies it.
+    Copied(isize, Table<T>),
+    /// They are packed.
+    Packed,
+}
+
+/// Columns and terms of the right operand, and the room for their panels.
+pub struct Chunk<'a, R: Element> {
+    level: Level,
+    elements: Elements<'a, R>,
+    width: usize,
+    how: How<R::Real>,
+    /// Columns from here on are a last panel that ends within a vector, which is packed all the same: nothing may be there to read.
+    whole: usize,
+    /// Columns whose panels come just before their tiles, where not all of them come at once.
+    turn: Option<usize>,
+    /// Terms of a packed panel, and how many there are to the next one.
+    terms: [usize; 2],
+    /// The first packed panel.
+    packed: *const R::Real,
+    room: *mut R::Real,
+}
+
+impl<'a, R: Element> Chunk<'a, R> {
+    /// The panels of some elements. They are packed into the room as so many `terms` (fewer, if they become pairs), or `packed` is
+    /// the first one, and how many terms later the next one begins.
+    ///
+    /// # Safety
+    /// The elements must be readable, the room writable as long as this lives: for all terms and whole panels of columns, and [`SLACK`](super::pack::SLACK) more.
+    pub unsafe fn new(
+        level: Level,
+        elements: Elements<'a, R>,
+        readers: &Readers<R::Real>,
+        [lanes, terms]: [usize; 2],
+        packed: Option<(*const R::Real, usize)>,
+        room: *mut R::Real,
+    ) -> Self {
+        let Readers { tile, copying, rows, stay, is_short } = *readers;
+        let (width, count) = (tile.columns, elements.columns.len());
+        let rest = count % width;
+        let whole = if rest.is_multiple_of(lanes) { count } else { count - rest };
+        let (tiles, [column, term]) = (rows.div_ceil(tile.rows), elements.steps);
+        let how = match Lie::new::<R>(column, term, &tile, is_short) {
+            _ if packed.is_some() => How::Shared,
+            Some(lie) if whole > 0 && lie.in_place(tiles, elements.terms.len()) => How::There(lie.term),
+            Some(lie)
+                if whole > 0
+                    && tiles > 1
+                    && let Some(table) = copying =>
+            {
+                How::Copied(lie.term, table)
+            }
+            _ => How::Packed,
+        };
+        let turn = match how {
+            How::Copied(..) => Some(width),
+            How::Packed if level >= Level::Avx512 => Some(TURN * width),
+            How::Packed if rows >= OFTEN => Some(width),
+            _ => None,
+        };
+        let (data, next) = packed.unwrap_or((room.cast_const(), terms));
+        let turn = turn.filter(|_| stay);
+        Chunk { level, elements, width, how, whole, turn, terms: [terms, next], packed: data, room }
+    }
+
+    /// Whether tiles read panels where they lie.
+    pub fn is_there(&self) -> bool {
+        matches!(self.how, How::There(_))
+    }
+
+    /// Whether each panel comes just before its tiles, which are those of all rows.
+    pub fn comes_in_turn(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    /// Where in the room the panel of a column begins.
+    fn place(&self, column: usize) -> usize {
+        match (&self.how, self.turn) {
+            (How::There(_), _) => 0,
+            (_, Some(turn)) => column % turn * self.terms[1],
+            _ => column * self.terms[1],
+        }
+    }
+
+    /// Packs what the tiles of a column's panel read, if that comes now: all of it while the first block of rows is computed.
+    ///
+    /// # Safety
+    /// As for [`Chunk::new`].
+    pub unsafe fn come(&self, column: usize, pairs: &mut Option<Pairs<R::Real>>) {
+        let count = self.elements.columns.len();
+        let columns = match self.how {
+            How::There(_) | How::Copied(..) if column >= self.whole => column..count,
+            How::Packed => match self.turn {
+                Some(turn) if column.is_multiple_of(turn) => column..count.min(column + turn),
+                None if column == 0 => 0..count,
+                _ => return,
+            },
+            _ => return,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.pack(columns, pairs) };
+    }
+
+    /// Packs columns.
+    ///
+    /// # Safety
+    /// As for [`Chunk::new`].
+    unsafe fn pack(&self, columns: Range<usize>, pairs: &mut Option<Pairs<R::Real>>) {
+        let Elements { data, terms, steps, .. } = self.elements;
+        let (lines, width) = (&self.elements.columns[columns.clone()], self.width);
+        // SAFETY: the caller's promise.
+        unsafe {
+            let room = self.room.add(self.place(columns.start));
+            match pairs {
+                None if steps[0] == Some(1) && lines.len() == width => {
+                    pack_columns(self.level, data.offset(lines[0]), terms, width, room);
+                }
+                None => pack(self.level, data, lines, terms, dense(width, terms.len()), room),
+                Some(pairs) => {
+                    let operand = Operand { factor: Factor::Right, data: data.cast(), lines, terms };
+                    pairs.meet(Factor::Right, operand.pack(self.level, width, room.cast()));
+                }
+            }
+        }
+    }
+
+    /// The panel of a column.
+    pub fn panel(&self, column: usize) -> Panel<R::Real> {
+        match self.how {
+            How::There(term) if column < self.whole => Panel { data: self.first(column).cast(), term },
+            // Kernels copy what they read.
+            How::Copied(..) if column < self.whole => {
+                self.packed(column, self.width.min(self.elements.columns.len() - column))
+            }
+            _ => self.packed(column, self.width),
+        }
+    }
+
+    /// A packed panel whose terms are so far apart.
+    fn packed(&self, column: usize, term: usize) -> Panel<R::Real> {
+        Panel { data: self.packed.wrapping_add(self.place(column)), term: term as isize }
+    }
+
+    /// Where the panel of a column comes from, if the kernel of its first tile copies it.
+    pub fn origin(&self, column: usize) -> Option<Origin<R::Real>> {
+        match self.how {
+            How::Copied(term, copying) if column < self.whole => {
+                Some(Origin { panel: Panel { data: self.first(column).cast(), term }, copying })
+            }
+            _ => None,
+        }
+    }
+
+    /// The first element of a column.
+    fn first(&self, column: usize) -> *const R {
+        self.elements.data.wrapping_offset(self.elements.columns[column] + self.elements.terms[0])
+    }
+
+    /// What will be read next of the right side while a column's panel is used, in the first block of rows or the last one.
+    pub fn source(&self, column: usize, [is_first, is_last]: [bool; 2]) -> Source<'a> {
+        let count = self.elements.columns.len();
+        let next = column + self.turn.unwrap_or(self.width);
+        let is_end = next >= count;
+        let from_elements = match self.how {
+            How::There(_) => true,
+            How::Copied(..) => is_first && !is_end,
+            How::Packed => self.turn.is_some(),
+            How::Shared => false,
+        };
+        if is_end && (is_last || from_elements) {
+            return Source::none();
+        }
+        let next = if is_end { 0 } else { next };
+        match self.elements.steps {
+            [Some(1), Some(step)] if from_elements => {
+                Source::even(self.first(next), step, self.elements.terms.len(), self.width.min(count - next))
+            }
+            _ if from_elements => Source::none(),
+            _ => {
+                let bytes = self.terms[0] * self.width * size_of::<R::Real>();
+                let first: *const u8 = self.packed.wrapping_add(self.place(next)).cast();
+                Source::even(first, LINE as isize, bytes.div_ceil(LINE), LINE)
+            }
+        }
+    }
 }

@@ -16,20 +16,23 @@ pub struct Tile {
     pub few: usize,
     /// As `few`, for panels whose terms lie on several sets of the first-level cache.
     pub spread: usize,
+    /// Whether there are kernels that copy panels: see [`Kernels::copying`].
+    pub copies: bool,
 }
 
 impl Tile {
     /// The tile for products of a size; `is_crowded` says of the left operand what [`is_crowded`](super::left::is_crowded) does.
     pub fn of<T>(kernels: &Kernels<T>, size: &Size, is_crowded: bool) -> Tile {
+        let copies = kernels.copying.is_some();
         match kernels.slender {
             Some(slender) if size.terms >= slender.terms && size.rows > kernels.rows() && !is_crowded => {
                 let rows = fitting(kernels.highest(), kernels.floor, size.rows);
                 let spread = if size.terms < WORTH_ASKING { slender.few } else { slender.spread };
-                Tile { rows, columns: kernels.lanes, few: slender.few, spread }
+                Tile { rows, columns: kernels.lanes, few: slender.few, spread, copies }
             }
             _ => {
                 let few = kernels.few;
-                Tile { rows: rows_of(kernels, size), columns: kernels.columns(), few, spread: few }
+                Tile { rows: rows_of(kernels, size), columns: kernels.columns(), few, spread: few, copies }
             }
         }
     }

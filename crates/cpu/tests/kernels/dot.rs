@@ -191,6 +191,29 @@ fn panels_in_place_on_few_sets_of_the_cache() {
 }
 
 #[test]
+fn panels_that_a_first_tile_copies() {
+    // Terms a multiple of 4 KB apart, of whole panels and a last one that is narrower or ends within a vector, in one chunk or some.
+    // 1,024 terms of the left operand lie as close, so that tiles are lower and wider; 300 rows are several blocks.
+    for (m, k) in [(9, 128), (17, 1024), (33, 600), (50, 257), (300, 520)] {
+        [24, 40, 48].into_iter().for_each(|n| strided::<f32>([m, n, k], 1024));
+    }
+    strided::<f64>([21, 40, 130], 512);
+}
+
+/// Products whose right operand has rows so far apart, and whose left one lies by rows or by columns.
+fn strided<T: Element + std::fmt::Debug>([m, n, k]: [usize; 3], step: usize) {
+    let mut numbers = Numbers(11);
+    let (a, b) = (numbers.elements::<T>(m * k), numbers.elements::<T>(k * step));
+    let rhs = Layout::contiguous(&Shape::new(&[k, step])).slice(&[0, 3], &[k, n], &[1, 1]);
+    for blocking in [Blocking::Features, Blocking::Samples] {
+        for (turned, [lhs, _]) in in_all_orders(m, n, k).iter().take(2).enumerate() {
+            let what = format!("{m}×{n}×{k} {blocking:?}, rows {step} apart, turned {turned}, {}", T::DTYPE);
+            check_of(&plain(blocking), (&a, lhs), (&b, &rhs), &what);
+        }
+    }
+}
+
+#[test]
 fn panels_in_place_but_for_a_last_one() {
     for (m, n, k) in [(7, 250, 600), (32, 33, 130), (20, 1000, 70), (12, 41, 40)] {
         matrices::<f32>(m, n, k, Blocking::Features);

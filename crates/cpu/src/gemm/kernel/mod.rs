@@ -49,6 +49,8 @@ pub struct Call<T> {
     pub b_term: isize,
     /// Room for [`COUNTER`] tiles.
     pub counter: *mut T,
+    /// Where kernels that copy leave what they read of the right side, terms one after the other.
+    pub copy: *mut T,
     /// The first of the tiles that first chains continue, or null: they begin at +0. The one below is right behind it.
     pub start: *const T,
     /// The first ones of tiles that are added to the left of the result, in this order; those below are right behind
@@ -121,6 +123,9 @@ pub struct Kernels<T: 'static> {
     pub together: [usize; 2],
     /// The functions.
     pub table: Table<T>,
+    /// Those that leave a copy of what they read of the right side, if there are any. A vector that is stored costs one and a half
+    /// cycles, where packing waits for the second-level cache.
+    pub copying: Option<Table<T>>,
 }
 
 impl<T> Kernels<T> {
@@ -165,6 +170,12 @@ pub fn opaque<T>(mut pointer: *const T) -> *const T {
     pointer
 }
 
+/// Stands in tables for tiles that there are none of.
+#[allow(dead_code)]
+unsafe fn absent<T>(_: &Call<T>) {
+    unreachable!("tiles of two vectors are no higher than `Kernels::rows`")
+}
+
 /// Does nothing, where compilers need no anchors.
 fn anchor<T>(_: &mut T) {}
 
@@ -180,12 +191,11 @@ fn anchor<T>(_: &mut T) {}
 /// `$again` is whether a number of the left side is loaded for each vector, as an operand of its multiply-add.
 macro_rules! microkernel {
     (
-        $(#[$attribute:meta])* $name:ident, $table:ident [$($rows:literal)*],
-        $number:ty, $vector:ty, $lanes:literal, $zero:expr, $load:path, $store:path, $splat:path, $fma:expr, $add:path, $anchor:path, $together:literal, $again:literal
+        $(#[$attribute:meta])* $name:ident: $number:ty, $vector:ty, $lanes:literal, $zero:expr, $load:path, $store:path, $splat:path, $fma:expr, $add:path, $anchor:path, $together:literal, $again:literal
     ) => {
         $(#[$attribute])*
         #[allow(unused_unsafe, clippy::absurd_extreme_comparisons)]
-        unsafe fn $name<const ROWS: usize, const VECTORS: usize, const PANEL: bool>(call: &$crate::gemm::kernel::Call<$number>) {
+        unsafe fn $name<const ROWS: usize, const VECTORS: usize, const PANEL: bool, const COPY: bool>(call: &$crate::gemm::kernel::Call<$number>) {
             let fma = $fma;
             // SAFETY: the caller promises what the call names and the instructions.
             unsafe {
@@ -204,13 +214,16 @@ macro_rules! microkernel {
                             }
                         }
                     }
-                    let (mut a, mut b) = (call.a.offset(below * call.a_tile), call.b);
+                    let (mut a, mut b, mut copy) = (call.a.offset(below * call.a_tile), call.b, call.copy);
                     // Macros, because closures might not be inlined.
                     macro_rules! term {
                         ($k:literal) => {
                             let mut right = [zero; VECTORS];
                             for (j, x) in right.iter_mut().enumerate() {
                                 *x = $load(b.offset($k * b_term).add(j * $lanes));
+                                if COPY {
+                                    $store(copy.add(($k * VECTORS + j) * $lanes), *x);
+                                }
                             }
                             let mut left = a.offset($k * a_term);
                             for (i, row) in acc.iter_mut().enumerate() {
@@ -238,13 +251,21 @@ macro_rules! microkernel {
                             }
                         };
                     }
+                    macro_rules! forward {
+                        ($terms:literal) => {
+                            (a, b) = (a.offset($terms * a_term), b.offset($terms * b_term));
+                            if COPY {
+                                copy = copy.add($terms * VECTORS * $lanes);
+                            }
+                        };
+                    }
                     macro_rules! four {
                         () => {
                             term!(0);
                             term!(1);
                             term!(2);
                             term!(3);
-                            (a, b) = (a.offset(4 * a_term), b.offset(4 * b_term));
+                            forward!(4);
                         };
                     }
                     // Asks for a line. Without a branch, across which compilers move sums.
@@ -336,7 +357,7 @@ macro_rules! microkernel {
                                     }
                                     for _ in 0..call.block % 4 {
                                         term!(0);
-                                        (a, b) = (a.offset(a_term), b.offset(b_term));
+                                        forward!(1);
                                     }
                                 },
                                 {}
@@ -369,7 +390,7 @@ macro_rules! microkernel {
                             }
                             for _ in 0..length % 4 {
                                 term!(0);
-                                (a, b) = (a.offset(a_term), b.offset(b_term));
+                                forward!(1);
                             }
                             if left <= call.block {
                                 break;
@@ -393,17 +414,26 @@ macro_rules! microkernel {
                 }
             }
         }
-
-        pub static $table: $crate::gemm::kernel::Table<$number> = &[$([
-            [$name::<$rows, 1, true>, $name::<$rows, 1, false>],
-            [$name::<$rows, 2, true>, $name::<$rows, 2, false>],
-        ]),*];
     };
 }
 pub(crate) use microkernel;
 
+/// Defines the table of a microkernel's instances: rows of tiles that are one or two vectors wide, and of those that are one.
+macro_rules! table {
+    ($table:ident, $number:ty, $name:ident, $copy:literal, [$($rows:literal)*], [$($slender:literal)*]) => {
+        pub static $table: $crate::gemm::kernel::Table<$number> = &[$([
+            [$name::<$rows, 1, true, $copy>, $name::<$rows, 1, false, $copy>],
+            [$name::<$rows, 2, true, $copy>, $name::<$rows, 2, false, $copy>],
+        ],)* $([
+            [$name::<$slender, 1, true, $copy>, $name::<$slender, 1, false, $copy>],
+            [$crate::gemm::kernel::absent; 2],
+        ],)*];
+    };
+}
+pub(crate) use table;
+
 macro_rules! choose {
-    ($name:ident, $number:ty, $portable:ident, $neon:ident, $avx2:ident, $avx512:ident, $low:ident, $bytes:literal) => {
+    ($name:ident, $number:ty, $portable:ident, $neon:ident, $avx2:ident, $avx512:ident, $low:ident, $copying:ident, $bytes:literal) => {
         /// The microkernels of a level.
         pub fn $name(level: Level) -> Kernels<$number> {
             match level {
@@ -411,7 +441,17 @@ macro_rules! choose {
                 Level::Avx512 | Level::Avx512Bf16 if *crate::simd::UP_TO_ZEN_4 => {
                     let slender = Some(Slender { terms: 64, few: 17, spread: 65 });
                     let (together, table) = ([240, 576 << 10], x86::$low);
-                    Kernels { lanes: 64 / $bytes, slender, floor: 4, low: &[], few: 33, depth: 512, together, table }
+                    Kernels {
+                        lanes: 64 / $bytes,
+                        slender,
+                        floor: 4,
+                        low: &[],
+                        few: 33,
+                        depth: 512,
+                        together,
+                        table,
+                        copying: Some(x86::$copying),
+                    }
                 }
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512 | Level::Avx512Bf16 => {
@@ -425,6 +465,7 @@ macro_rules! choose {
                         depth: 512,
                         together,
                         table,
+                        copying: None,
                     }
                 }
                 #[cfg(target_arch = "x86_64")]
@@ -439,6 +480,7 @@ macro_rules! choose {
                         depth: 1024,
                         together,
                         table,
+                        copying: None,
                     }
                 }
                 #[cfg(target_arch = "aarch64")]
@@ -453,19 +495,30 @@ macro_rules! choose {
                         depth: 512,
                         together,
                         table,
+                        copying: None,
                     }
                 }
                 _ => {
                     let (together, table) = ([120, 288 << 10], portable::$portable);
-                    Kernels { lanes: 4, slender: None, floor: 1, low: &[(32, 3)], few: 11, depth: 512, together, table }
+                    Kernels {
+                        lanes: 4,
+                        slender: None,
+                        floor: 1,
+                        low: &[(32, 3)],
+                        few: 11,
+                        depth: 512,
+                        together,
+                        table,
+                        copying: None,
+                    }
                 }
             }
         }
     };
 }
 
-choose!(of_f32, f32, PORTABLE_F32, NEON_F32, AVX2_F32, AVX512_F32, LOW_F32, 4);
-choose!(of_f64, f64, PORTABLE_F64, NEON_F64, AVX2_F64, AVX512_F64, LOW_F64, 8);
+choose!(of_f32, f32, PORTABLE_F32, NEON_F32, AVX2_F32, AVX512_F32, LOW_F32, LOW_COPYING_F32, 4);
+choose!(of_f64, f64, PORTABLE_F64, NEON_F64, AVX2_F64, AVX512_F64, LOW_F64, LOW_COPYING_F64, 8);
 
 /// The microkernels of a level for pairs of bf16: see [`super::Real::pairs`].
 pub fn of_pairs(level: Level) -> Option<[Table<f32>; 2]> {
@@ -507,7 +560,7 @@ mod tests {
 
     /// One tile size of a table, for some terms and blocks: every number is the canonical sum.
     fn check<T: Real + std::fmt::Debug>(
-        table: Table<T>,
+        (table, copies): (Table<T>, bool),
         lanes: usize,
         [rows, vectors]: [usize; 2],
         access: Access,
@@ -527,6 +580,7 @@ mod tests {
             let merge = [first.as_ptr(), second.as_ptr()].map(|x| x.wrapping_add(top * rows * width));
             let mut counter = vec![T::ZERO; COUNTER * rows * width];
             let mut out = vec![T::ZERO; TILES * rows * width];
+            let mut copy = vec![T::ZERO; if copies { terms * width } else { 0 }];
             let call = Call {
                 way,
                 tiles: TILES,
@@ -537,6 +591,7 @@ mod tests {
                 a_tile: (rows * terms) as isize,
                 b: b.as_ptr(),
                 b_term: width as isize,
+                copy: copy.as_mut_ptr(),
                 counter: counter.as_mut_ptr(),
                 start: if continues { start.as_ptr().wrapping_add(top * rows * width) } else { std::ptr::null() },
                 merge: merge.as_ptr(),
@@ -547,6 +602,7 @@ mod tests {
             };
             // SAFETY: only tables of this processor are checked; all operands are there.
             unsafe { table[rows - 1][vectors - 1][access as usize](&call) };
+            assert!(!copies || copy == b, "{rows} × {vectors} of {terms} terms: a copy");
             for (at, &found) in out.iter().enumerate() {
                 let (tile, row, column) = (at / (rows * width), at / width % rows, at % width);
                 let mut sum = TreeSum::new();
@@ -571,13 +627,14 @@ mod tests {
         }
     }
 
-    fn check_table<T: Real + std::fmt::Debug>(table: Table<T>, lanes: usize) {
+    /// All tiles of a table, of which those of two vectors have `most` rows at most; its kernels copy or do not.
+    fn check_table<T: Real + std::fmt::Debug>(table: Table<T>, lanes: usize, most: usize, copies: bool) {
         let cuts =
             [[1, 1], [9, 64], [8, 1], [7, 2], [23, 4], [64, 8], [65, 8], [100, 12], [61, 13], [144, 16], [300, 32]];
         for rows in 1..=table.len() {
-            for vectors in [1, 2] {
+            for vectors in if rows <= most { 1..=2 } else { 1..=1 } {
                 for access in [Access::Panel, Access::Rows] {
-                    cuts.iter().for_each(|&cut| check(table, lanes, [rows, vectors], access, cut));
+                    cuts.iter().for_each(|&cut| check((table, copies), lanes, [rows, vectors], access, cut));
                 }
             }
         }
@@ -585,23 +642,27 @@ mod tests {
 
     #[test]
     fn every_tile_sums_in_canonical_order() {
-        check_table(portable::PORTABLE_F32, 4);
-        check_table(portable::PORTABLE_F64, 4);
+        check_table(portable::PORTABLE_F32, 4, 4, false);
+        check_table(portable::PORTABLE_F64, 4, 4, false);
         #[cfg(target_arch = "aarch64")]
         {
-            check_table(neon::NEON_F32, 4);
-            check_table(neon::NEON_F64, 2);
+            check_table(neon::NEON_F32, 4, 8, false);
+            check_table(neon::NEON_F64, 2, 8, false);
         }
         #[cfg(target_arch = "x86_64")]
         {
             if Level::Avx2.is_available() {
-                check_table(x86::AVX2_F32, 8);
-                check_table(x86::AVX2_F64, 4);
+                check_table(x86::AVX2_F32, 8, 6, false);
+                check_table(x86::AVX2_F64, 4, 6, false);
             }
             // A processor chooses one of the two; here both are checked.
             if Level::Avx512.is_available() {
-                [x86::AVX512_F32, x86::LOW_F32].iter().for_each(|table| check_table(table, 16));
-                [x86::AVX512_F64, x86::LOW_F64].iter().for_each(|table| check_table(table, 8));
+                check_table(x86::AVX512_F32, 16, 12, false);
+                check_table(x86::AVX512_F64, 8, 12, false);
+                check_table(x86::LOW_F32, 16, 4, false);
+                check_table(x86::LOW_F64, 8, 4, false);
+                check_table(x86::LOW_COPYING_F32, 16, 4, true);
+                check_table(x86::LOW_COPYING_F64, 8, 4, true);
             }
         }
     }

@@ -7,7 +7,7 @@
 //! writes, so that it is for numbers of which [`super::super::pairs::Span`] says that none can come about.
 
 use super::x86::{anchor512_ps, splat512_ps};
-use super::{Table, microkernel};
+use super::{Table, microkernel, table};
 use std::arch::x86_64::*;
 use std::sync::OnceLock;
 
@@ -105,10 +105,10 @@ macro_rules! pairs {
     ($feature:literal, $name:ident, $table:ident, $dot:ident, $together:literal) => {
         microkernel!(
             #[target_feature(enable = $feature)]
-            $name, $table [1 2 3 4 5 6 7 8 9 10 11 12],
-            f32, __m512, 16, _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_storeu_ps, splat512_ps,
+            $name: f32, __m512, 16, _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_storeu_ps, splat512_ps,
             |a, b, sum| $dot(a, b, sum), _mm512_add_ps, anchor512_ps, $together, false
         );
+        table!($table, f32, $name, false, [1 2 3 4 5 6 7 8 9 10 11 12], []);
     };
 }
 

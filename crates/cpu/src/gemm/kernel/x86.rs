@@ -1,7 +1,7 @@
 //! Microkernels for AVX2 (6 × 2 vectors: 12 sums, 2 right-hand vectors and one broadcast fill 15 of 16 registers) and
 //! AVX-512 (12 × 2 vectors: 24 sums of 32 registers; on Zen 4 8 × 1 or 4 × 2, below).
 
-use super::microkernel;
+use super::{microkernel, table};
 use std::arch::x86_64::*;
 
 /// One number in all lanes, from memory.
@@ -40,31 +40,31 @@ splat!(splat512_pd, "avx512f", f64, __m512d, _mm512_set1_pd);
 
 microkernel!(
     #[target_feature(enable = "avx2,fma")]
-    avx2_f32, AVX2_F32 [1 2 3 4 5 6],
-    f32, __m256, 8, _mm256_setzero_ps(), _mm256_loadu_ps, _mm256_storeu_ps, splat_ps,
+    avx2_f32: f32, __m256, 8, _mm256_setzero_ps(), _mm256_loadu_ps, _mm256_storeu_ps, splat_ps,
     |a, b, c| _mm256_fmadd_ps(a, b, c), _mm256_add_ps, anchor_ps, 0, false
 );
+table!(AVX2_F32, f32, avx2_f32, false, [1 2 3 4 5 6], []);
 
 microkernel!(
     #[target_feature(enable = "avx2,fma")]
-    avx2_f64, AVX2_F64 [1 2 3 4 5 6],
-    f64, __m256d, 4, _mm256_setzero_pd(), _mm256_loadu_pd, _mm256_storeu_pd, splat_pd,
+    avx2_f64: f64, __m256d, 4, _mm256_setzero_pd(), _mm256_loadu_pd, _mm256_storeu_pd, splat_pd,
     |a, b, c| _mm256_fmadd_pd(a, b, c), _mm256_add_pd, anchor_pd, 0, false
 );
+table!(AVX2_F64, f64, avx2_f64, false, [1 2 3 4 5 6], []);
 
 microkernel!(
     #[target_feature(enable = "avx512f")]
-    avx512_f32, AVX512_F32 [1 2 3 4 5 6 7 8 9 10 11 12],
-    f32, __m512, 16, _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_storeu_ps, splat512_ps,
+    avx512_f32: f32, __m512, 16, _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_storeu_ps, splat512_ps,
     |a, b, c| _mm512_fmadd_ps(a, b, c), _mm512_add_ps, anchor512_ps, 8, false
 );
+table!(AVX512_F32, f32, avx512_f32, false, [1 2 3 4 5 6 7 8 9 10 11 12], []);
 
 microkernel!(
     #[target_feature(enable = "avx512f")]
-    avx512_f64, AVX512_F64 [1 2 3 4 5 6 7 8 9 10 11 12],
-    f64, __m512d, 8, _mm512_setzero_pd(), _mm512_loadu_pd, _mm512_storeu_pd, splat512_pd,
+    avx512_f64: f64, __m512d, 8, _mm512_setzero_pd(), _mm512_loadu_pd, _mm512_storeu_pd, splat512_pd,
     |a, b, c| _mm512_fmadd_pd(a, b, c), _mm512_add_pd, anchor512_pd, 8, false
 );
+table!(AVX512_F64, f64, avx512_f64, false, [1 2 3 4 5 6 7 8 9 10 11 12], []);
 
 // Zen 4 multiplies and adds a vector a cycle, for which eight sums are enough, and each vector that leaves the registers costs one
 // and a half of these cycles, wherever it stands: 8 × 1 or 4 × 2 sums of four blocks stay in 24 registers. Additions cost nothing
@@ -73,14 +73,16 @@ microkernel!(
 // else takes its time.
 microkernel!(
     #[target_feature(enable = "avx512f")]
-    low_f32, LOW_F32 [1 2 3 4 5 6 7 8],
-    f32, __m512, 16, _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_storeu_ps, splat512_ps,
+    low_f32: f32, __m512, 16, _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_storeu_ps, splat512_ps,
     |a, b, c| _mm512_fmadd_ps(a, b, c), _mm512_add_ps, anchor512_ps, 8, true
 );
+table!(LOW_F32, f32, low_f32, false, [1 2 3 4], [5 6 7 8]);
+table!(LOW_COPYING_F32, f32, low_f32, true, [1 2 3 4], [5 6 7 8]);
 
 microkernel!(
     #[target_feature(enable = "avx512f")]
-    low_f64, LOW_F64 [1 2 3 4 5 6 7 8],
-    f64, __m512d, 8, _mm512_setzero_pd(), _mm512_loadu_pd, _mm512_storeu_pd, splat512_pd,
+    low_f64: f64, __m512d, 8, _mm512_setzero_pd(), _mm512_loadu_pd, _mm512_storeu_pd, splat512_pd,
     |a, b, c| _mm512_fmadd_pd(a, b, c), _mm512_add_pd, anchor512_pd, 8, true
 );
+table!(LOW_F64, f64, low_f64, false, [1 2 3 4], [5 6 7 8]);
+table!(LOW_COPYING_F64, f64, low_f64, true, [1 2 3 4], [5 6 7 8]);
