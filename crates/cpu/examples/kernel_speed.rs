@@ -79,13 +79,16 @@ fn peak(par: &Par, level: Level) -> f64 {
                     a_tile: 0,
                     b: base.add(terms * rows),
                     b_term: width as isize,
+                    b_tile: 0,
                     copy: std::ptr::null_mut(),
+                    copy_tile: 0,
                     counter: base,
                     start: std::ptr::null(),
                     merge: std::ptr::null(),
                     merges: 0,
                     out: base.add(terms * (rows + width)),
                     out_row: width as isize,
+                    out_tile: 0,
                     ahead: meshwork_cpu::gemm::ahead::Lines::NONE,
                 };
                 for _ in 0..2000 {

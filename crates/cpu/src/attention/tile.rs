@@ -160,13 +160,16 @@ impl<R: Copy> Engine<R> {
                         a_tile: high as isize * row_step,
                         b: right.matrix.first.add(j * right.panel),
                         b_term: right.matrix.step,
+                        b_tile: 0,
                         copy: ptr::null_mut(),
+                        copy_tile: 0,
                         counter,
                         start: ptr::null(),
                         merge: &raw const before,
                         merges: usize::from(adds),
                         out,
                         out_row: out_row as isize,
+                        out_tile: (high * out_row) as isize,
                         ahead: ptr::null(),
                     };
                     ahead.during(tiles * call.terms, |lines| {

@@ -1,6 +1,7 @@
 //! One range of rows, columns and terms of a product, on one thread.
 
-use super::ahead::{Ahead, LINE, RUNS, Source};
+use super::ahead::{Ahead, LINE, Lines, RUNS, Source};
+use super::beside::{Beside, are_beside};
 use super::kernel::{COUNTER, Call, Kernels, SILENT, WORTH_ASKING};
 use super::left::{self, GAP, Left, distance};
 use super::offsets::evenly;
@@ -308,6 +309,11 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             pairs.begin();
         }
         let is_short = numbers(chunks.block) <= SILENT;
+        let beside = start == 0
+            && length == terms.len()
+            && store.place(0, 0).is_some()
+            && product.finish.is_none()
+            && are_beside::<L::Real>([row_count, column_count], numbers(length));
         let elements = right::Elements {
             data: right(first..first + length),
             columns: right_lines,
@@ -320,6 +326,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             rows: row_count,
             stay: row_count * length * size_of::<L::Real>() <= bounds.held,
             is_short,
+            at_once: beside,
         };
         let packed = product.packed.map(|packed| packed.panel(first, columns.start));
         // SAFETY: elements of the caller, room of this call.
@@ -381,6 +388,42 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             if let Some(pairs) = &mut pairs {
                 pairs.meet(Factor::Left, panels.span);
             }
+            let mut call = Call {
+                tiles: 1,
+                way: 1,
+                terms: numbers(length),
+                block: numbers(chunks.block),
+                a: panels.data,
+                a_step: panels.step,
+                a_tile: 0,
+                b: std::ptr::null(),
+                b_term: 0,
+                b_tile: 0,
+                copy: std::ptr::null_mut(),
+                copy_tile: 0,
+                counter,
+                start: std::ptr::null(),
+                merge: merge.as_ptr(),
+                merges: 0,
+                out: spare,
+                out_row: 0,
+                out_tile: 0,
+                ahead: Lines::NONE,
+            };
+            if beside {
+                // SAFETY: as above.
+                unsafe {
+                    if block.start == 0 {
+                        (0..column_count).step_by(width).for_each(|column| right_side.come(column, &mut pairs));
+                    }
+                    let table = pairs.as_ref().map_or(kernels.table, Pairs::table);
+                    let lanes = kernels.lanes;
+                    let (tile, columns) = (bounds.tile, column_count);
+                    Beside { level, right: &right_side, lanes, tile, columns, table, store: &store, spare }
+                        .compute(&mut call, &panels, block);
+                }
+                continue;
+            }
             // The rows of the next block come while this one is computed.
             let tiles = block.len().div_ceil(height);
             let mut source = next_block.map_or_else(Source::none, |next| left.source(next));
@@ -405,25 +448,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 };
                 let panel = right_side.panel(column);
                 let mut origin = if is_first { right_side.origin(column) } else { None };
-                let mut call = Call {
-                    tiles: 1,
-                    way,
-                    terms: numbers(length),
-                    block: numbers(chunks.block),
-                    a: panels.data,
-                    a_step: panels.step,
-                    a_tile: panels.panel,
-                    b: panel.data,
-                    b_term: panel.term,
-                    copy: panel.data.cast_mut(),
-                    counter,
-                    start: std::ptr::null(),
-                    merge: merge.as_ptr(),
-                    merges: 0,
-                    out: spare,
-                    out_row: across as isize,
-                    ahead: ahead.runs(),
-                };
+                (call.way, call.a_tile, call.copy) = (way, panels.panel, panel.data.cast_mut());
+                (call.out, call.out_row) = (spare, across as isize);
                 let mut coming = right_side.source(column, [is_first, next_block.is_none()]);
                 let next_share = coming.lines().div_ceil(tiles);
                 let mut done = 0;
@@ -502,6 +528,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         ahead.some(&mut coming, next_share);
                     }
                     call.ahead = ahead.runs();
+                    call.out_tile = high as isize * call.out_row;
                     // SAFETY: as above.
                     unsafe {
                         table[high - 1][vectors - 1][panels.access as usize](&call);

@@ -90,6 +90,8 @@ pub struct Readers<T: 'static> {
     pub stay: bool,
     /// Whether blocks of terms are short.
     pub is_short: bool,
+    /// Whether panels of all columns are needed at a time.
+    pub at_once: bool,
 }
 
 /// A panel as a kernel reads it.
@@ -99,6 +101,8 @@ pub struct Panel<T> {
     pub data: *const T,
     /// Distance of the terms.
     pub term: isize,
+    /// Distance to the panel of the next columns, where all of them have come or none needs to.
+    pub next: isize,
 }
 
 /// What a first tile copies.
@@ -152,7 +156,7 @@ impl<'a, R: Element> Chunk<'a, R> {
         packed: Option<(*const R::Real, usize)>,
         room: *mut R::Real,
     ) -> Self {
-        let Readers { tile, copying, rows, stay, is_short } = *readers;
+        let Readers { tile, copying, rows, stay, is_short, at_once } = *readers;
         let (width, count) = (tile.columns, elements.columns.len());
         let rest = count % width;
         let whole = if rest.is_multiple_of(lanes) { count } else { count - rest };
@@ -176,7 +180,7 @@ impl<'a, R: Element> Chunk<'a, R> {
             _ => None,
         };
         let (data, next) = packed.unwrap_or((room.cast_const(), terms));
-        let turn = turn.filter(|_| stay);
+        let turn = turn.filter(|_| stay && !at_once);
         Chunk { level, elements, width, how, whole, turn, terms: [terms, next], packed: data, room }
     }
 
@@ -244,7 +248,7 @@ impl<'a, R: Element> Chunk<'a, R> {
     /// The panel of a column.
     pub fn panel(&self, column: usize) -> Panel<R::Real> {
         match self.how {
-            How::There(term) if column < self.whole => Panel { data: self.first(column).cast(), term },
+            How::There(term) if column < self.whole => self.there(column, term),
             // Kernels copy what they read.
             How::Copied(..) if column < self.whole => {
                 self.packed(column, self.width.min(self.elements.columns.len() - column))
@@ -255,14 +259,20 @@ impl<'a, R: Element> Chunk<'a, R> {
 
     /// A packed panel whose terms are so far apart.
     fn packed(&self, column: usize, term: usize) -> Panel<R::Real> {
-        Panel { data: self.packed.wrapping_add(self.place(column)), term: term as isize }
+        let next = (self.terms[1] * self.width) as isize;
+        Panel { data: self.packed.wrapping_add(self.place(column)), term: term as isize, next }
+    }
+
+    /// A panel where it lies, whose terms are so far apart.
+    fn there(&self, column: usize, term: isize) -> Panel<R::Real> {
+        Panel { data: self.first(column).cast(), term, next: self.width as isize }
     }
 
     /// Where the panel of a column comes from, if the kernel of its first tile copies it.
     pub fn origin(&self, column: usize) -> Option<Origin<R::Real>> {
         match self.how {
             How::Copied(term, copying) if column < self.whole => {
-                Some(Origin { panel: Panel { data: self.first(column).cast(), term }, copying })
+                Some(Origin { panel: self.there(column, term), copying })
             }
             _ => None,
         }

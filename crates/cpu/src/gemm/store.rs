@@ -1,7 +1,7 @@
 //! Storing a tile that its kernel cannot store itself.
 
 use super::offsets::evenly;
-use super::real::Element;
+use super::real::{Element, same};
 use crate::multiversion;
 use crate::simd::Level;
 use std::ops::Range;
@@ -18,6 +18,12 @@ pub struct Store<'a, O> {
 }
 
 impl<O: Element> Store<'_, O> {
+    /// The result at a row and a column as a number, and the distance of the rows, if kernels can store tiles there themselves.
+    pub fn place(&self, row: usize, column: usize) -> Option<(*mut O::Real, isize)> {
+        let (Some(step), Some(1), true) = (self.row, self.column, same::<O, O::Real>()) else { return None };
+        Some((self.out.wrapping_offset(self.rows[row] + self.columns[column]).cast(), step))
+    }
+
     /// Stores a part of a tile whose rows are `across` apart.
     ///
     /// # Safety

@@ -2,6 +2,7 @@
 
 use super::Size;
 use super::ahead::LINE;
+use super::beside::are_beside;
 use super::block::FAR;
 use super::kernel::{ASKING, Kernels, WORTH_ASKING};
 
@@ -25,7 +26,12 @@ impl Tile {
     pub fn of<T>(kernels: &Kernels<T>, size: &Size, is_crowded: bool) -> Tile {
         let copies = kernels.copying.is_some();
         match kernels.slender {
-            Some(slender) if size.terms >= slender.terms && size.rows > kernels.rows() && !is_crowded => {
+            Some(slender)
+                if size.terms >= slender.terms
+                    && size.rows > kernels.rows()
+                    && !is_crowded
+                    && (size.rows <= kernels.highest() || !are_beside::<T>([size.rows, size.columns], size.terms)) =>
+            {
                 let rows = fitting(kernels.highest(), kernels.floor, size.rows);
                 let spread = if size.terms < WORTH_ASKING { slender.few } else { slender.spread };
                 Tile { rows, columns: kernels.lanes, few: slender.few, spread, copies }
@@ -96,7 +102,8 @@ mod tests {
                             assert!(tile.columns.is_multiple_of(kernels.lanes), "{tile:?} for {size:?}");
                             assert!((1..=2).contains(&vectors), "{tile:?} for {size:?}");
                             let is_slender = kernels.slender.is_some_and(|slender| terms >= slender.terms);
-                            let may_be = rows > kernels.rows() && !is_crowded;
+                            let beside = rows > kernels.highest() && are_beside::<T>([rows, columns], terms);
+                            let may_be = rows > kernels.rows() && !is_crowded && !beside;
                             assert_eq!(vectors == 1, is_slender && may_be, "{tile:?} for {size:?}");
                         }
                     }

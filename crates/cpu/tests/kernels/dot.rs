@@ -200,6 +200,19 @@ fn panels_that_a_first_tile_copies() {
     strided::<f64>([21, 40, 130], 512);
 }
 
+#[test]
+fn tiles_beside_each_other() {
+    // Long rows and few of them, whole tiles and others; the last one's panels are more than stay in the second-level cache.
+    for (m, n, k) in [(3, 64, 9), (6, 150, 33), (21, 790, 5), (5, 2100, 100)] {
+        matrices::<f32>(m, n, k, Blocking::Features);
+        matrices::<f32>(m, n, k, Blocking::Samples);
+    }
+    matrices::<half::bf16>(9, 777, 21, Blocking::Features);
+    // The first ones copy their panels.
+    strided::<f32>([11, 800, 40], 1024);
+    strided::<f64>([10, 203, 18], 512);
+}
+
 /// Products whose right operand has rows so far apart, and whose left one lies by rows or by columns.
 fn strided<T: Element + std::fmt::Debug>([m, n, k]: [usize; 3], step: usize) {
     let mut numbers = Numbers(11);

@@ -27,11 +27,11 @@ pub const WORTH_ASKING: usize = 128;
 /// Terms of blocks up to which kernels ask for no lines, unless they sum four blocks in registers: then for two in that time.
 pub const SILENT: usize = 8;
 
-/// What one call of a microkernel computes: tiles below each other, or above.
+/// What one call of a microkernel computes: tiles below each other, above, or beside.
 pub struct Call<T> {
     /// How many tiles.
     pub tiles: usize,
-    /// 1 where each tile is below the one before, −1 where it is above.
+    /// 1 where each tile is below the one before or beside it, −1 where it is above.
     pub way: isize,
     /// Terms.
     pub terms: usize,
@@ -41,16 +41,20 @@ pub struct Call<T> {
     pub a: *const T,
     /// Distance between the terms of a panel, or between rows.
     pub a_step: isize,
-    /// Distance between the panels, or rows, of neighbouring tiles.
+    /// Distance between the panels, or rows, of tiles below each other; 0 where they lie beside each other.
     pub a_tile: isize,
     /// The panel of the right side.
     pub b: *const T,
     /// Distance between the terms of the right side.
     pub b_term: isize,
+    /// Distance between the panels of tiles beside each other; 0 where they lie below.
+    pub b_tile: isize,
     /// Room for [`COUNTER`] tiles.
     pub counter: *mut T,
     /// Where kernels that copy leave what they read of the right side, terms one after the other.
     pub copy: *mut T,
+    /// As `b_tile`, of what is left there.
+    pub copy_tile: isize,
     /// The first of the tiles that first chains continue, or null: they begin at +0. The one below is right behind it.
     pub start: *const T,
     /// The first ones of tiles that are added to the left of the result, in this order; those below are right behind
@@ -62,6 +66,8 @@ pub struct Call<T> {
     pub out: *mut T,
     /// Distance between the rows of the results. Other tiles are dense.
     pub out_row: isize,
+    /// Distance between the results of neighbouring tiles.
+    pub out_tile: isize,
     /// Lines of the caches that are asked for meanwhile, one every [`ASKING`] terms: all at once they would keep the
     /// operands waiting, for a core waits for few lines at a time. In blocks of up to [`SILENT`] terms there are fewer:
     /// see [`Kernels::asking`]. The runs never end: see [`Lines::NONE`].
@@ -214,7 +220,7 @@ macro_rules! microkernel {
                             }
                         }
                     }
-                    let (mut a, mut b, mut copy) = (call.a.offset(below * call.a_tile), call.b, call.copy);
+                    let (mut a, mut b, mut copy) = (call.a.offset(below * call.a_tile), call.b.offset(below * call.b_tile), call.copy.offset(below * call.copy_tile));
                     // Macros, because closures might not be inlined.
                     macro_rules! term {
                         ($k:literal) => {
@@ -405,7 +411,7 @@ macro_rules! microkernel {
                     for m in 0..call.merges {
                         add!((*call.merge.add(m)).offset(below * tile as isize));
                     }
-                    let out = call.out.offset(below * ROWS as isize * call.out_row);
+                    let out = call.out.offset(below * call.out_tile);
                     for (i, row) in acc.iter().enumerate() {
                         for (j, x) in row.iter().enumerate() {
                             $store(out.offset(i as isize * call.out_row).add(j * $lanes), *x);
@@ -591,13 +597,16 @@ mod tests {
                 a_tile: (rows * terms) as isize,
                 b: b.as_ptr(),
                 b_term: width as isize,
+                b_tile: 0,
                 copy: copy.as_mut_ptr(),
+                copy_tile: 0,
                 counter: counter.as_mut_ptr(),
                 start: if continues { start.as_ptr().wrapping_add(top * rows * width) } else { std::ptr::null() },
                 merge: merge.as_ptr(),
                 merges,
                 out: out.as_mut_ptr().wrapping_add(top * rows * width),
                 out_row: width as isize,
+                out_tile: (rows * width) as isize,
                 ahead: Lines::NONE,
             };
             // SAFETY: only tables of this processor are checked; all operands are there.
