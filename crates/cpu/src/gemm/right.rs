@@ -147,7 +147,8 @@ impl<'a, R: Element> Chunk<'a, R> {
     /// the first one, and how many terms later the next one begins.
     ///
     /// # Safety
-    /// The elements must be readable, the room writable as long as this lives: for all terms and whole panels of columns, and [`SLACK`](super::pack::SLACK) more.
+    /// The elements must be readable, the room writable as long as this lives: for all terms and whole panels of columns, and
+    /// [`SLACK`](super::pack::SLACK) more.
     pub unsafe fn new(
         level: Level,
         elements: Elements<'a, R>,
