@@ -239,7 +239,8 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
     mut arena: Arena,
 ) {
     let kernels = L::Real::kernels(level);
-    let Tile { rows: height, columns: width, few, .. } = bounds.tile;
+    let Tile { rows: height, columns: width, few, is_tall, .. } = bounds.tile;
+    let alone = kernels.tall.filter(|_| is_tall).unwrap_or(kernels.table);
     let (first_row, row_count, column_count) = (rows.start, rows.len(), columns.len());
     let (padded_rows, padded_columns) = (row_count.next_multiple_of(height), column_count.next_multiple_of(width));
     let depth = bounds.depth();
@@ -341,7 +342,15 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             }
             Left::Elements(data, side) => {
                 let steps = [left_line, side.terms.fill(first, left_terms)];
-                left::Chunk::elements(level, height, data, [left_lines, left_terms], steps, column_count, in_pairs)
+                left::Chunk::elements(
+                    level,
+                    &bounds.tile,
+                    data,
+                    [left_lines, left_terms],
+                    steps,
+                    column_count,
+                    in_pairs,
+                )
             }
         };
 
@@ -416,7 +425,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     if block.start == 0 {
                         (0..column_count).step_by(width).for_each(|column| right_side.come(column, &mut pairs));
                     }
-                    let table = pairs.as_ref().map_or(kernels.table, Pairs::table);
+                    let table = pairs.as_ref().map_or(alone, Pairs::table);
                     let lanes = kernels.lanes;
                     let (tile, columns) = (bounds.tile, column_count);
                     Beside { level, right: &right_side, lanes, tile, columns, table, store: &store, spare }
@@ -435,7 +444,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     // SAFETY: as above.
                     unsafe { right_side.come(column, &mut pairs) };
                 }
-                let table = pairs.as_ref().map_or(kernels.table, Pairs::table);
+                let table = pairs.as_ref().map_or(alone, Pairs::table);
                 let vectors = wide.div_ceil(kernels.lanes);
                 let across = vectors * kernels.lanes;
                 let direct = same::<O, O::Real>()

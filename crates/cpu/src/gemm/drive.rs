@@ -7,7 +7,7 @@ use super::merge::Row;
 use super::packed::{self, Packed};
 use super::pairs::Pairs;
 use super::real::{Element, Real};
-use super::right::{self, is_shallow};
+use super::right::{SHALLOW, Want};
 use super::scratch::{Arena, room};
 use super::tile::Tile;
 use super::{Offsets, Place, Side, Size, inner, strip};
@@ -202,15 +202,15 @@ struct Lies {
     may_share: bool,
     /// See [`is_crowded`].
     is_crowded: bool,
-    /// See [`is_shallow`].
-    is_shallow: bool,
+    /// What the right one's panels want.
+    want: Want,
 }
 
 impl Lies {
     /// All that there may be.
-    fn all() -> [Lies; 8] {
+    fn all() -> [Lies; 12] {
         let is = |number: usize, bit: usize| number >> bit & 1 == 1;
-        std::array::from_fn(|i| Lies { may_share: is(i, 0), is_crowded: is(i, 1), is_shallow: is(i, 2) })
+        std::array::from_fn(|i| Lies { may_share: is(i, 0), is_crowded: is(i, 1), want: Want::ALL[i / 4] })
     }
 }
 
@@ -236,7 +236,8 @@ impl Plan {
     fn new<T: Real>(kernels: &Kernels<T>, size: Size, products: usize, threads: usize, lies: Lies) -> Self {
         let work = products as f64 * (size.rows * size.columns) as f64 * size.terms as f64;
         let threads = if work <= SMALL { 1 } else { threads };
-        let tile = Tile::of(kernels, &size, lies.is_crowded);
+        let tall = Tile::tall(kernels, &size).filter(|_| lies.want == Want::Tall);
+        let tile = tall.unwrap_or_else(|| Tile::of(kernels, &size, lies.is_crowded));
         let (height, width) = (tile.rows, tile.columns);
         let tiles = [size.rows.div_ceil(height), size.columns.div_ceil(width)];
         let blocks = size.terms.div_ceil(size.block);
@@ -296,7 +297,7 @@ impl Plan {
                 parts = finer;
             }
         }
-        let chunks = Chunks::new(&size, if lies.is_shallow { right::SHALLOW } else { kernels.depth });
+        let chunks = Chunks::new(&size, if lies.want == Want::Shallow { SHALLOW } else { kernels.depth });
         // Where many tasks need the same columns, these are packed once.
         let mut shared = None;
         let may_share = lies.may_share && threads > 1 && products == 1 && run == blocks && work >= 1e8;
@@ -493,8 +494,8 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
     let kernels = L::Real::kernels(context.level);
     let is_in_pairs = Pairs::new::<L, R>(context.level, &Chunks::new(&size, kernels.depth), size.terms).is_some();
     let is_crowded = is_crowded::<L>(&kernels, batch.left_side, size.columns);
-    let is_shallow = is_shallow::<R>(batch.right_side, &Tile::of(&kernels, &size, is_crowded), &size);
-    let lies = Lies { may_share: source.is_there() && !is_in_pairs && !is_shallow, is_crowded, is_shallow };
+    let want = Want::of::<R>(&kernels, batch.right_side, &Tile::of(&kernels, &size, is_crowded), &size);
+    let lies = Lies { may_share: source.is_there() && !is_in_pairs && want == Want::Nothing, is_crowded, want };
     let plan = Plan::new(&kernels, size, products, threads, lies);
     let [row_parts, column_parts, runs] = plan.parts;
     if runs > 1 && batch.finish.is_some() {

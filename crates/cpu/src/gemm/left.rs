@@ -6,6 +6,7 @@ use super::offsets::evenly;
 use super::pack::{SLACK, dense, pack};
 use super::pairs::{self, Span};
 use super::real::{Element, same};
+use super::tile::Tile;
 use super::{Side, Size};
 use crate::multiversion;
 use crate::simd::Level;
@@ -123,13 +124,14 @@ impl<'a, S: Element> Chunk<'a, S> {
     /// for so many columns; in pairs or not.
     pub fn elements(
         level: Level,
-        height: usize,
+        tile: &Tile,
         data: *const S,
         [rows, terms]: [&'a [isize]; 2],
         steps: [Option<isize>; 2],
         columns: usize,
         pairs: bool,
     ) -> Self {
+        let height = tile.rows;
         let first: *const S::Real = data.wrapping_offset(rows[0] + terms[0]).cast();
         let there = |panel: isize, step: isize, access: Access| {
             How::There(Panels { data: first, panel, step, access, span: Span::NONE })
@@ -137,6 +139,7 @@ impl<'a, S: Element> Chunk<'a, S> {
         let how = match (steps[0], steps[1]) {
             (_, Some(1)) if pairs && columns < AGAIN => How::PairRows,
             _ if pairs => How::Pairs,
+            (_, Some(1)) if tile.is_tall => How::Packed,
             (Some(row), Some(1)) if is_readable::<S>(row, height, columns) => {
                 there(row * height as isize, row, Access::Rows)
             }

@@ -4,7 +4,7 @@
 //! where they lie, or, where that is slow, by the first tile of each alone: its kernel leaves a copy for the tiles below.
 
 use super::ahead::{LINE, Source};
-use super::kernel::{SILENT, Table};
+use super::kernel::{Kernels, SILENT, Table};
 use super::left::{resident, sets};
 use super::pack::{dense, pack, pack_columns};
 use super::pairs::{Factor, Operand, Pairs};
@@ -12,7 +12,7 @@ use super::real::{Element, same};
 use super::tile::Tile;
 use super::{Side, Size};
 use crate::simd::Level;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// Terms of chunks whose panels are read in place though they lie on one set or two of the first-level cache: so many lines of a
 /// set the second one keeps, from which each tile takes them again.
@@ -24,6 +24,10 @@ const TURN: usize = 4;
 /// Terms from which panels that lie on more than two sets of the first-level cache are copied by first tiles: with 32 of them a
 /// product was 4 % faster with several packed at a time.
 const DEEP: usize = 64;
+/// Bytes of right operands that caches do not keep, about: the fewer tiles read their panels, the better.
+const BEYOND: usize = 8 << 20;
+/// Rows that one tall tile has, and that two others would have.
+const ALONE: RangeInclusive<usize> = 13..=16;
 /// Rows from which panels are packed one by one just before their tiles at other levels.
 const OFTEN: usize = 64;
 
@@ -37,6 +41,8 @@ struct Lie {
     lines: usize,
     /// Tiles, one below the other, up to which it is read in place; see [`Kernels::few`](super::kernel::Kernels::few).
     few: usize,
+    /// Terms up to which it is.
+    deep: usize,
 }
 
 impl Lie {
@@ -47,17 +53,19 @@ impl Lie {
         let step = term.unsigned_abs() * size_of::<R>();
         // Where all lines lie on one set, none is left for the next tile. Nothing is asked for during short blocks.
         let few = match (sets(step), is_short) {
+            _ if tile.is_tall => tile.few,
             (1, _) if tile.copies => 1,
             (1, false) => tile.few / 3,
             (1, true) => tile.few / 5,
             _ => tile.spread,
         };
-        Some(Lie { term, step, lines: (tile.columns * size_of::<R>()).div_ceil(LINE), few })
+        let deep = if tile.is_tall { usize::MAX } else { sets(step) * SHALLOW };
+        Some(Lie { term, step, lines: (tile.columns * size_of::<R>()).div_ceil(LINE), few, deep })
     }
 
     /// Whether `tiles` tiles, one below the other, read so many terms in place.
     fn in_place(&self, tiles: usize, terms: usize) -> bool {
-        tiles <= self.few && terms <= sets(self.step) * SHALLOW || resident(self.step, terms, self.lines)
+        tiles <= self.few && terms <= self.deep || resident(self.step, terms, self.lines)
     }
 
     /// Whether a first tile that copies so many terms costs less than to pack several panels at a time.
@@ -66,11 +74,32 @@ impl Lie {
     }
 }
 
-/// Whether tiles for a product of this size will read panels in place that want chunks of no more than [`SHALLOW`] terms: those
-/// whose terms lie on one set or two of the first-level cache.
-pub fn is_shallow<R: Element>(side: &Side, tile: &Tile, size: &Size) -> bool {
-    let lie = Lie::new::<R>(side.lines.stride(), side.terms.stride(), tile, size.block <= SILENT);
-    lie.is_some_and(|lie| sets(lie.step) <= 2 && lie.in_place(size.rows.div_ceil(tile.rows), SHALLOW))
+/// What panels that are read in place want of tiles and chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// Nothing, or they are not read in place.
+    Nothing,
+    /// Chunks of no more than [`SHALLOW`] terms: their terms lie on one set or two of the first-level cache.
+    Shallow,
+    /// [Tall tiles](Tile::tall): all terms lie on one set, or come from beyond the caches.
+    Tall,
+}
+
+impl Want {
+    /// All that there may be.
+    pub const ALL: [Want; 3] = [Want::Nothing, Want::Shallow, Want::Tall];
+
+    /// What the panels of a right operand want, for a product of this size and the tile that it has otherwise.
+    pub fn of<R: Element>(kernels: &Kernels<R::Real>, side: &Side, tile: &Tile, size: &Size) -> Self {
+        let lie = Lie::new::<R>(side.lines.stride(), side.terms.stride(), tile, size.block <= SILENT);
+        let Some(lie) = lie else { return Want::Nothing };
+        let is_beyond = ALONE.contains(&size.rows) && size.columns * size.terms * size_of::<R>() >= BEYOND;
+        match sets(lie.step) {
+            sets if (sets == 1 || is_beyond) && Tile::tall(kernels, size).is_some() => Want::Tall,
+            1 | 2 if lie.in_place(size.rows.div_ceil(tile.rows), SHALLOW) => Want::Shallow,
+            _ => Want::Nothing,
+        }
+    }
 }
 
 /// Columns and terms of the right operand: element (column, term) is at `data[columns[column] + terms[term]]`.

@@ -19,9 +19,27 @@ pub struct Tile {
     pub spread: usize,
     /// Whether there are kernels that copy panels: see [`Kernels::copying`].
     pub copies: bool,
+    /// Whether it is one of [`Kernels::tall`].
+    pub is_tall: bool,
 }
 
+/// Rows up to which tall tiles compute products: more of them are worth copying panels.
+const TALL: usize = 128;
+/// Terms of a block from which they do: all their sums leave the registers at its end.
+const LONG: usize = 64;
+/// Rows of tall tiles which take as long as those of fewer: a line of the third-level cache comes every ten cycles.
+const PACE: usize = 10;
+
 impl Tile {
+    /// The tile for products of a size whose right operand's terms lie on few sets of the first-level cache, if there are such and
+    /// they are the fastest.
+    pub fn tall<T>(kernels: &Kernels<T>, size: &Size) -> Option<Tile> {
+        let tallest = kernels.tall?.len();
+        let suits = (kernels.highest() + 1..=TALL).contains(&size.rows) && size.block.min(size.terms) >= LONG;
+        let rows = fitting(tallest, PACE, size.rows);
+        suits.then_some(Tile { rows, columns: kernels.lanes, few: TALL, spread: TALL, copies: false, is_tall: true })
+    }
+
     /// The tile for products of a size; `is_crowded` says of the left operand what [`is_crowded`](super::left::is_crowded) does.
     pub fn of<T>(kernels: &Kernels<T>, size: &Size, is_crowded: bool) -> Tile {
         let copies = kernels.copying.is_some();
@@ -34,11 +52,18 @@ impl Tile {
             {
                 let rows = fitting(kernels.highest(), kernels.floor, size.rows);
                 let spread = if size.terms < WORTH_ASKING { slender.few } else { slender.spread };
-                Tile { rows, columns: kernels.lanes, few: slender.few, spread, copies }
+                Tile { rows, columns: kernels.lanes, few: slender.few, spread, copies, is_tall: false }
             }
             _ => {
                 let few = kernels.few;
-                Tile { rows: rows_of(kernels, size), columns: kernels.columns(), few, spread: few, copies }
+                Tile {
+                    rows: rows_of(kernels, size),
+                    columns: kernels.columns(),
+                    few,
+                    spread: few,
+                    copies,
+                    is_tall: false,
+                }
             }
         }
     }
@@ -90,7 +115,7 @@ mod tests {
     #[test]
     fn there_are_kernels_for_the_tiles_of_every_size() {
         fn check<T: Real>() {
-            let counts = [1, 3, 4, 5, 7, 8, 9, 12, 13, 63, 64, 100, 1000];
+            let counts = [1, 3, 4, 5, 7, 8, 9, 12, 13, 17, 20, 63, 64, 100, 1000];
             for kernels in Level::available().into_iter().map(T::kernels) {
                 for (rows, terms) in counts.iter().flat_map(|&rows| counts.map(|terms| (rows, terms))) {
                     for (columns, block) in [(1, 8), (1000, 8), (16, terms), (1000, 256)] {
@@ -105,6 +130,13 @@ mod tests {
                             let beside = rows > kernels.highest() && are_beside::<T>([rows, columns], terms);
                             let may_be = rows > kernels.rows() && !is_crowded && !beside;
                             assert_eq!(vectors == 1, is_slender && may_be, "{tile:?} for {size:?}");
+                        }
+                        if let Some(tall) = Tile::tall(&kernels, &size) {
+                            assert!(
+                                tall.rows > 0 && tall.rows <= kernels.tall.expect("tiles").len(),
+                                "{tall:?} for {size:?}"
+                            );
+                            assert!(rows > kernels.highest() && tall.columns == kernels.lanes, "{tall:?} for {size:?}");
                         }
                     }
                 }

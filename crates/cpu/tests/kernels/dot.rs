@@ -191,10 +191,10 @@ fn panels_in_place_on_few_sets_of_the_cache() {
 }
 
 #[test]
-fn panels_that_a_first_tile_copies() {
+fn panels_that_tall_tiles_or_a_first_tile_read_in_place() {
     // Terms a multiple of 4 KB apart, of whole panels and a last one that is narrower or ends within a vector, in one chunk or some.
-    // 1,024 terms of the left operand lie as close, so that tiles are lower and wider; 300 rows are several blocks.
-    for (m, k) in [(9, 128), (17, 1024), (33, 600), (50, 257), (300, 520)] {
+    // Tiles are tall where blocks are long and rows are few; 300 rows are several blocks.
+    for (m, k) in [(9, 128), (16, 300), (17, 1024), (33, 600), (50, 257), (130, 64), (300, 520)] {
         [24, 40, 48].into_iter().for_each(|n| strided::<f32>([m, n, k], 1024));
     }
     strided::<f64>([21, 40, 130], 512);

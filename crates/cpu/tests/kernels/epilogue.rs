@@ -51,23 +51,36 @@ const SIZES: [[usize; 3]; 14] = [
     [40, 50, 0],
 ];
 
-/// Bias, activation, and the mask for its gradient.
+/// Bias, activation, and the mask for its gradient. The weight's rows are those of the terms, or of the columns.
+fn layer(dtype: DType, [rows, columns, terms]: [usize; 3], by_terms: bool) {
+    let mut g = Graph::new();
+    let shape = if by_terms { [terms, columns] } else { [columns, terms] };
+    let (x, w) = (input(&mut g, dtype, &[rows, terms]), input(&mut g, dtype, &shape));
+    let bias = input(&mut g, dtype, &[columns]);
+    let y = dot(&mut g, (x, 1), (w, if by_terms { 0 } else { 1 }), Blocking::Features);
+    let bias = for_rows(&mut g, bias, y);
+    let y = g.add(y, bias);
+    let relu = g.unary(UnaryOp::Relu, y);
+    let zero = g.zeros_like(y);
+    let mask = g.binary(BinaryOp::Gt, y, zero);
+    g.outputs = vec![relu, mask];
+    check(&g, &[], ONE);
+}
+
 #[test]
 fn a_layer() {
     for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
-        for [rows, columns, terms] in SIZES {
-            let mut g = Graph::new();
-            let (x, w) = (input(&mut g, dtype, &[rows, terms]), input(&mut g, dtype, &[columns, terms]));
-            let bias = input(&mut g, dtype, &[columns]);
-            let y = dot(&mut g, (x, 1), (w, 1), Blocking::Features);
-            let bias = for_rows(&mut g, bias, y);
-            let y = g.add(y, bias);
-            let relu = g.unary(UnaryOp::Relu, y);
-            let zero = g.zeros_like(y);
-            let mask = g.binary(BinaryOp::Gt, y, zero);
-            g.outputs = vec![relu, mask];
-            check(&g, &[], ONE);
-        }
+        SIZES.into_iter().for_each(|size| layer(dtype, size, false));
+    }
+}
+
+#[test]
+fn a_layer_of_tall_tiles() {
+    // Rows of the weight are a multiple of 4 KB long; several tiles are finished together, and fewer in the end.
+    for (dtype, columns) in [(DType::F32, 1024), (DType::F64, 512)] {
+        [[16, 65], [20, 130], [67, 300]]
+            .into_iter()
+            .for_each(|[rows, terms]| layer(dtype, [rows, columns, terms], true));
     }
 }
 

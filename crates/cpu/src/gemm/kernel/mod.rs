@@ -129,6 +129,10 @@ pub struct Kernels<T: 'static> {
     pub together: [usize; 2],
     /// The functions.
     pub table: Table<T>,
+    /// Those of the tallest tiles, if there are any: of one vector, for left sides that are packed. Where the terms of the right side
+    /// lie on few sets of the first-level cache each tile takes them from the second or third one, line by line, which these
+    /// give as fast as ten rows or more need them.
+    pub tall: Option<Table<T>>,
     /// Those that leave a copy of what they read of the right side, if there are any. A vector that is stored costs one and a half
     /// cycles, where packing waits for the second-level cache.
     pub copying: Option<Table<T>>,
@@ -179,7 +183,7 @@ pub fn opaque<T>(mut pointer: *const T) -> *const T {
 /// Stands in tables for tiles that there are none of.
 #[allow(dead_code)]
 unsafe fn absent<T>(_: &Call<T>) {
-    unreachable!("tiles of two vectors are no higher than `Kernels::rows`")
+    unreachable!("tiles of two vectors are no higher than `Kernels::rows`, and taller ones have packed left sides")
 }
 
 /// Does nothing, where compilers need no anchors.
@@ -424,14 +428,18 @@ macro_rules! microkernel {
 }
 pub(crate) use microkernel;
 
-/// Defines the table of a microkernel's instances: rows of tiles that are one or two vectors wide, and of those that are one.
+/// Defines the table of a microkernel's instances: rows of tiles that are one or two vectors wide, of those that are one, and of
+/// those that are one and need the left side packed.
 macro_rules! table {
-    ($table:ident, $number:ty, $name:ident, $copy:literal, [$($rows:literal)*], [$($slender:literal)*]) => {
+    ($table:ident, $number:ty, $name:ident, $copy:literal, [$($rows:literal)*], [$($slender:literal)*], [$($tall:literal)*]) => {
         pub static $table: $crate::gemm::kernel::Table<$number> = &[$([
             [$name::<$rows, 1, true, $copy>, $name::<$rows, 1, false, $copy>],
             [$name::<$rows, 2, true, $copy>, $name::<$rows, 2, false, $copy>],
         ],)* $([
             [$name::<$slender, 1, true, $copy>, $name::<$slender, 1, false, $copy>],
+            [$crate::gemm::kernel::absent; 2],
+        ],)* $([
+            [$name::<$tall, 1, true, $copy>, $crate::gemm::kernel::absent],
             [$crate::gemm::kernel::absent; 2],
         ],)*];
     };
@@ -439,7 +447,7 @@ macro_rules! table {
 pub(crate) use table;
 
 macro_rules! choose {
-    ($name:ident, $number:ty, $portable:ident, $neon:ident, $avx2:ident, $avx512:ident, $low:ident, $copying:ident, $bytes:literal) => {
+    ($name:ident, $number:ty, $portable:ident, $neon:ident, $avx2:ident, $avx512:ident, $low:ident, $tall:ident, $copying:ident, $bytes:literal) => {
         /// The microkernels of a level.
         pub fn $name(level: Level) -> Kernels<$number> {
             match level {
@@ -456,6 +464,7 @@ macro_rules! choose {
                         depth: 512,
                         together,
                         table,
+                        tall: Some(x86::$tall),
                         copying: Some(x86::$copying),
                     }
                 }
@@ -471,6 +480,7 @@ macro_rules! choose {
                         depth: 512,
                         together,
                         table,
+                        tall: None,
                         copying: None,
                     }
                 }
@@ -486,6 +496,7 @@ macro_rules! choose {
                         depth: 1024,
                         together,
                         table,
+                        tall: None,
                         copying: None,
                     }
                 }
@@ -501,6 +512,7 @@ macro_rules! choose {
                         depth: 512,
                         together,
                         table,
+                        tall: None,
                         copying: None,
                     }
                 }
@@ -515,6 +527,7 @@ macro_rules! choose {
                         depth: 512,
                         together,
                         table,
+                        tall: None,
                         copying: None,
                     }
                 }
@@ -523,8 +536,8 @@ macro_rules! choose {
     };
 }
 
-choose!(of_f32, f32, PORTABLE_F32, NEON_F32, AVX2_F32, AVX512_F32, LOW_F32, LOW_COPYING_F32, 4);
-choose!(of_f64, f64, PORTABLE_F64, NEON_F64, AVX2_F64, AVX512_F64, LOW_F64, LOW_COPYING_F64, 8);
+choose!(of_f32, f32, PORTABLE_F32, NEON_F32, AVX2_F32, AVX512_F32, LOW_F32, TALL_F32, LOW_COPYING_F32, 4);
+choose!(of_f64, f64, PORTABLE_F64, NEON_F64, AVX2_F64, AVX512_F64, LOW_F64, TALL_F64, LOW_COPYING_F64, 8);
 
 /// The microkernels of a level for pairs of bf16: see [`super::Real::pairs`].
 pub fn of_pairs(level: Level) -> Option<[Table<f32>; 2]> {
@@ -636,13 +649,14 @@ mod tests {
         }
     }
 
-    /// All tiles of a table, of which those of two vectors have `most` rows at most; its kernels copy or do not.
+    /// All tiles of a table, of which those of two vectors have `most` rows at most; its kernels copy or do not. Tables without any of
+    /// two are of those that need the left side packed.
     fn check_table<T: Real + std::fmt::Debug>(table: Table<T>, lanes: usize, most: usize, copies: bool) {
         let cuts =
             [[1, 1], [9, 64], [8, 1], [7, 2], [23, 4], [64, 8], [65, 8], [100, 12], [61, 13], [144, 16], [300, 32]];
         for rows in 1..=table.len() {
             for vectors in if rows <= most { 1..=2 } else { 1..=1 } {
-                for access in [Access::Panel, Access::Rows] {
+                for access in [Access::Panel, Access::Rows].into_iter().take(if most == 0 { 1 } else { 2 }) {
                     cuts.iter().for_each(|&cut| check((table, copies), lanes, [rows, vectors], access, cut));
                 }
             }
@@ -670,6 +684,8 @@ mod tests {
                 check_table(x86::AVX512_F64, 8, 12, false);
                 check_table(x86::LOW_F32, 16, 4, false);
                 check_table(x86::LOW_F64, 8, 4, false);
+                check_table(x86::TALL_F32, 16, 0, false);
+                check_table(x86::TALL_F64, 8, 0, false);
                 check_table(x86::LOW_COPYING_F32, 16, 4, true);
                 check_table(x86::LOW_COPYING_F64, 8, 4, true);
             }

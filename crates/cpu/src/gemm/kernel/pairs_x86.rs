@@ -108,7 +108,7 @@ macro_rules! pairs {
             $name: f32, __m512, 16, _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_storeu_ps, splat512_ps,
             |a, b, sum| $dot(a, b, sum), _mm512_add_ps, anchor512_ps, $together, false
         );
-        table!($table, f32, $name, false, [1 2 3 4 5 6 7 8 9 10 11 12], []);
+        table!($table, f32, $name, false, [1 2 3 4 5 6 7 8 9 10 11 12], [], []);
     };
 }
 

@@ -43,28 +43,28 @@ microkernel!(
     avx2_f32: f32, __m256, 8, _mm256_setzero_ps(), _mm256_loadu_ps, _mm256_storeu_ps, splat_ps,
     |a, b, c| _mm256_fmadd_ps(a, b, c), _mm256_add_ps, anchor_ps, 0, false
 );
-table!(AVX2_F32, f32, avx2_f32, false, [1 2 3 4 5 6], []);
+table!(AVX2_F32, f32, avx2_f32, false, [1 2 3 4 5 6], [], []);
 
 microkernel!(
     #[target_feature(enable = "avx2,fma")]
     avx2_f64: f64, __m256d, 4, _mm256_setzero_pd(), _mm256_loadu_pd, _mm256_storeu_pd, splat_pd,
     |a, b, c| _mm256_fmadd_pd(a, b, c), _mm256_add_pd, anchor_pd, 0, false
 );
-table!(AVX2_F64, f64, avx2_f64, false, [1 2 3 4 5 6], []);
+table!(AVX2_F64, f64, avx2_f64, false, [1 2 3 4 5 6], [], []);
 
 microkernel!(
     #[target_feature(enable = "avx512f")]
     avx512_f32: f32, __m512, 16, _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_storeu_ps, splat512_ps,
     |a, b, c| _mm512_fmadd_ps(a, b, c), _mm512_add_ps, anchor512_ps, 8, false
 );
-table!(AVX512_F32, f32, avx512_f32, false, [1 2 3 4 5 6 7 8 9 10 11 12], []);
+table!(AVX512_F32, f32, avx512_f32, false, [1 2 3 4 5 6 7 8 9 10 11 12], [], []);
 
 microkernel!(
     #[target_feature(enable = "avx512f")]
     avx512_f64: f64, __m512d, 8, _mm512_setzero_pd(), _mm512_loadu_pd, _mm512_storeu_pd, splat512_pd,
     |a, b, c| _mm512_fmadd_pd(a, b, c), _mm512_add_pd, anchor512_pd, 8, false
 );
-table!(AVX512_F64, f64, avx512_f64, false, [1 2 3 4 5 6 7 8 9 10 11 12], []);
+table!(AVX512_F64, f64, avx512_f64, false, [1 2 3 4 5 6 7 8 9 10 11 12], [], []);
 
 // Zen 4 multiplies and adds a vector a cycle, for which eight sums are enough, and each vector that leaves the registers costs one
 // and a half of these cycles, wherever it stands: 8 × 1 or 4 × 2 sums of four blocks stay in 24 registers. Additions cost nothing
@@ -76,13 +76,15 @@ microkernel!(
     low_f32: f32, __m512, 16, _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_storeu_ps, splat512_ps,
     |a, b, c| _mm512_fmadd_ps(a, b, c), _mm512_add_ps, anchor512_ps, 8, true
 );
-table!(LOW_F32, f32, low_f32, false, [1 2 3 4], [5 6 7 8]);
-table!(LOW_COPYING_F32, f32, low_f32, true, [1 2 3 4], [5 6 7 8]);
+table!(LOW_F32, f32, low_f32, false, [1 2 3 4], [5 6 7 8], []);
+table!(TALL_F32, f32, low_f32, false, [], [], [1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16]);
+table!(LOW_COPYING_F32, f32, low_f32, true, [1 2 3 4], [5 6 7 8], []);
 
 microkernel!(
     #[target_feature(enable = "avx512f")]
     low_f64: f64, __m512d, 8, _mm512_setzero_pd(), _mm512_loadu_pd, _mm512_storeu_pd, splat512_pd,
     |a, b, c| _mm512_fmadd_pd(a, b, c), _mm512_add_pd, anchor512_pd, 8, true
 );
-table!(LOW_F64, f64, low_f64, false, [1 2 3 4], [5 6 7 8]);
-table!(LOW_COPYING_F64, f64, low_f64, true, [1 2 3 4], [5 6 7 8]);
+table!(LOW_F64, f64, low_f64, false, [1 2 3 4], [5 6 7 8], []);
+table!(TALL_F64, f64, low_f64, false, [], [], [1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16]);
+table!(LOW_COPYING_F64, f64, low_f64, true, [1 2 3 4], [5 6 7 8], []);
