@@ -259,6 +259,13 @@ impl Plan {
             let is_higher = size.rows / parts[0] > size.columns / parts[1];
             if is_higher || by_rows && parts[0] < threads { 0 } else { 1 }
         };
+        // The longest runs, up to some, of which all threads have about as many blocks.
+        let evenly = |parts: [usize; 2], most: usize| {
+            let all = products * parts[0] * parts[1] * blocks;
+            let runs = std::iter::successors(Some(most), |run| Some(run / 2));
+            let mut runs = runs.take_while(|run| run * size.block >= TERMS);
+            runs.find(|&run| tasks(parts, run).next_multiple_of(threads) * run * 9 <= all * 10)
+        };
         // First a run of blocks for each thread, where that packs less; then tasks that stay large, runs of blocks, and
         // whatever tiles there are.
         while threads > 1 && (tasks(parts, run) < threads || idle(tasks(parts, run), threads)) {
@@ -273,7 +280,9 @@ impl Plan {
                 run = half;
             } else if [size.rows, size.columns][d] / parts[d] >= LEAST {
                 parts[d] += 1;
-            } else if can_halve {
+            } else if let Some(even) = evenly(parts, half).filter(|_| run > 1) {
+                run = even;
+            } else if can_halve && parts[d] == tiles[d] {
                 run = half;
             } else if tasks(parts, run) >= threads {
                 break;
@@ -586,6 +595,41 @@ unsafe fn clear<L: Element, O: Element<Real = L::Real>>(batch: &Batch<L, O>) {
                 let at = batch.outs.at(p) + batch.place.rows.at(i) + batch.place.columns.at(j);
                 // SAFETY: an element of the result.
                 unsafe { *batch.out.offset(at) = O::narrow(L::Real::ZERO) };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How much longer the products take than with equal shares, if each thread takes the next task when it has done one.
+    fn unevenness(plan: &Plan) -> f64 {
+        let [row_parts, column_parts, runs] = plan.parts;
+        let mut threads = vec![0; plan.threads];
+        for task in 0..plan.tasks() {
+            let (row, column, run) =
+                (task % row_parts, task / row_parts % column_parts, task / row_parts / column_parts % runs);
+            let work = plan.range(0, row).len() * plan.range(1, column).len() * plan.run(run).len();
+            *threads.iter_mut().min().expect("a thread") += work;
+        }
+        let most = *threads.iter().max().expect("a thread") as f64;
+        most * threads.len() as f64 / threads.iter().sum::<usize>() as f64
+    }
+
+    #[test]
+    fn threads_have_equal_shares_of_few_results_of_long_sums() {
+        let sizes =
+            [[32, 32, 20_000], [48, 48, 10_000], [64, 64, 10_000], [10, 64, 20_000], [32, 80, 6000], [24, 64, 5000]];
+        for kernels in Level::available().into_iter().map(f32::kernels) {
+            for [rows, columns, terms] in sizes {
+                for threads in [2, 4] {
+                    let size = Size { rows, columns, terms, block: 128, run: 1 };
+                    let lies = Lies { may_share: true, is_crowded: false, want: Want::Nothing };
+                    let uneven = unevenness(&Plan::new(&kernels, size, 1, threads, lies));
+                    assert!(uneven < 1.2, "{uneven} with {threads} threads: {size:?}");
+                }
             }
         }
     }
