@@ -15,8 +15,8 @@
 //! its terms lie side by side, as inner products (`inner`).
 //!
 //! Operands lie anywhere ([`offsets`]) and are packed into panels ([`pack`]) or, where that costs less, read in place: the left one
-//! a block of rows at a time ([`left`]), panels of the right one for few rows, or by the first tile of each, whose kernel copies
-//! them (`right`); a right one that many tasks need is packed once (`packed`). Of bf16, two terms are packed as one number where
+//! a block of rows at a time ([`left`]), panels of the right one for few rows, by tall tiles, or by the first tile of each, whose
+//! kernel copies them (`right`); a right one that many tasks need is packed once (`packed`). Of bf16, two terms are packed as one number where
 //! there are instructions for such pairs (`pairs`). Tiles follow each other downwards, or upwards, and those of few terms along
 //! the rows of the result (`beside`). While kernels compute they ask for the lines of the caches that are needed next (`ahead`):
 //! those of their results, of the next block of the left operand and of the next panel of the right one.

@@ -1,7 +1,8 @@
 //! The right side of a chunk of terms: its panels as the kernels read them.
 //!
 //! Packing panels costs about as much as the products of eight rows, which only many rows are worth. Those of few rows are read
-//! where they lie, or, where that is slow, by the first tile of each alone: its kernel leaves a copy for the tiles below.
+//! where they lie. Where that is slow, tiles are so high that they have enough to do meanwhile ([`Tile::tall`]), or the first tile of
+//! each panel alone reads it there: its kernel leaves a copy for the tiles below.
 
 use super::ahead::{LINE, Source};
 use super::kernel::{Kernels, SILENT, Table};
