@@ -351,3 +351,35 @@ impl<'a, R: Element> Chunk<'a, R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Offsets, Real};
+    use super::*;
+
+    #[test]
+    fn tiles_are_tall_where_panels_lie_on_one_set_or_come_from_memory() {
+        for kernels in Level::available().into_iter().map(f32::kernels) {
+            let is_tall = |rows: usize, [columns, terms, step]: [usize; 3], block: usize| {
+                let size = Size { rows, columns, terms, block, run: 1 };
+                let [lines, offsets] =
+                    [(columns, 1), (terms, step as isize)].map(|(len, step)| Offsets::new().axis(len, step));
+                let tile = Tile::of(&kernels, &size, false);
+                Want::of::<f32>(&kernels, &Side { lines, terms: offsets }, &tile, &size) == Want::Tall
+            };
+            let there_are = kernels.tall.is_some();
+            for rows in [9, 16, 100] {
+                assert_eq!(is_tall(rows, [1024, 1024, 1024], 128), there_are, "{rows} rows");
+                assert!(!is_tall(rows, [1024, 1024, 1024], 8), "{rows} rows, short blocks");
+                assert!(!is_tall(rows, [1024, 1024, 1040], 128), "{rows} rows, all sets");
+            }
+            for (rows, is_one) in [(12, false), (13, true), (16, true), (17, false)] {
+                assert_eq!(is_tall(rows, [2048, 2048, 2064], 128), there_are && is_one, "{rows} rows from memory");
+            }
+            assert!(
+                !is_tall(8, [1024, 1024, 1024], 128) && !is_tall(129, [1024, 1024, 1024], 128),
+                "few rows, and many"
+            );
+        }
+    }
+}

@@ -208,8 +208,9 @@ fn tiles_beside_each_other() {
         matrices::<f32>(m, n, k, Blocking::Samples);
     }
     matrices::<half::bf16>(9, 777, 21, Blocking::Features);
-    // The first ones copy their panels.
+    // The first ones copy their panels, or they are tall, with a last panel that ends within a vector.
     strided::<f32>([11, 800, 40], 1024);
+    strided::<f32>([20, 809, 100], 1024);
     strided::<f64>([10, 203, 18], 512);
 }
 
