@@ -1,7 +1,7 @@
 //! Everything that can be said on the command line.
 
-use crate::bench::gemm;
 use crate::bench::parallel::Exercise;
+use crate::bench::{conv, gemm};
 use crate::devices::Devices;
 use crate::language::{LanguageArgs, SizeArgs};
 use crate::large_batch::LargeBatchArgs;
@@ -388,6 +388,10 @@ pub struct ElementwiseArgs {
 /// Flags of `bench conv`.
 #[derive(Args, Debug)]
 pub struct ConvArgs {
+    /// Measure this layer alone, such as 16x64x56x56-128x3x3-s2-p1: input (samples, channels, sizes), kernel (channels of the
+    /// output, sizes), then -s, -p, -d and -g for stride, padding, dilation and groups; may be given several times
+    #[arg(long, value_name = "LAYER", value_parser = conv::parse)]
+    pub layer: Vec<conv::Layer>,
     #[command(flatten)]
     pub common: BenchCommon,
 }

@@ -9,44 +9,135 @@ use crate::failure::Failure;
 use meshwork::Tensor;
 use meshwork::tensor::{ConvOptions, Precision, grad_with};
 
-/// Name, input, weight, stride, padding.
-type Layer = (&'static str, &'static [usize], &'static [usize], usize, usize);
+/// A convolution of one, two or three spatial dimensions, with the same stride, padding and dilation in all of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layer {
+    /// Samples, channels, spatial sizes.
+    input: Vec<usize>,
+    /// Channels of the output, spatial sizes.
+    kernel: Vec<usize>,
+    stride: usize,
+    padding: usize,
+    dilation: usize,
+    groups: usize,
+}
 
-const LAYERS: [Layer; 8] = [
-    ("LeNet 1", &[256, 1, 28, 28], &[20, 1, 3, 3], 1, 0),
-    ("LeNet 2", &[256, 20, 13, 13], &[50, 20, 5, 5], 1, 0),
-    ("3x3", &[16, 64, 56, 56], &[64, 64, 3, 3], 1, 1),
-    ("3x3 stride 2", &[16, 128, 28, 28], &[256, 128, 3, 3], 2, 1),
-    ("1x1", &[16, 256, 14, 14], &[512, 256, 1, 1], 1, 0),
-    ("7x7 stride 2", &[8, 3, 224, 224], &[64, 3, 7, 7], 2, 3),
-    ("1d, 5", &[32, 64, 1024], &[128, 64, 5], 1, 2),
-    ("3d, 3x3x3", &[4, 32, 16, 16, 16], &[64, 32, 3, 3, 3], 1, 1),
+/// What is measured where nothing is named: layers of known networks, each number of dimensions at least once.
+const LAYERS: [&str; 12] = [
+    // LeNet.
+    "256x1x28x28-20x3x3",
+    "256x20x13x13-50x5x5",
+    // Residual networks.
+    "8x3x224x224-64x7x7-s2-p3",
+    "16x64x56x56-64x3x3-p1",
+    "16x128x28x28-256x3x3-s2-p1",
+    "16x256x14x14-512x1x1",
+    "16x512x7x7-512x3x3-p1",
+    // Depth by depth, in groups, with holes.
+    "16x96x56x56-96x3x3-p1-g96",
+    "16x256x14x14-256x3x3-p1-g32",
+    "8x256x28x28-256x3x3-p2-d2",
+    // Sound, volumes.
+    "32x64x1024-128x5-p2",
+    "4x32x16x16x16-64x3x3x3-p1",
 ];
 
-/// Measures layers of known networks, one of each dimension at least.
+/// Parses `16x64x56x56-128x3x3-s2-p1-d1-g1`: the input (samples, channels, spatial sizes), the kernel (channels of the output,
+/// spatial sizes), then stride, padding, dilation and groups where they are not 1, 0, 1 and 1.
+pub fn parse(text: &str) -> Result<Layer, String> {
+    layer(text).ok_or_else(|| {
+        "a layer such as 16x64x56x56-128x3x3-s2-p1 (input, channels and size of the kernel, with -s, -p, -d and -g for stride, \
+         padding, dilation and groups)"
+            .to_string()
+    })
+}
+
+fn layer(text: &str) -> Option<Layer> {
+    let mut words = text.split('-');
+    let mut sizes =
+        || words.next()?.split('x').map(|n| n.parse().ok().filter(|n| *n > 0)).collect::<Option<Vec<usize>>>();
+    let (input, kernel) = (sizes()?, sizes()?);
+    let mut layer = Layer { input, kernel, stride: 1, padding: 0, dilation: 1, groups: 1 };
+    for word in words {
+        let (letter, number) = word.split_at_checked(1)?;
+        let of = match letter {
+            "s" => &mut layer.stride,
+            "p" => &mut layer.padding,
+            "d" => &mut layer.dilation,
+            "g" => &mut layer.groups,
+            _ => return None,
+        };
+        *of = number.parse().ok().filter(|n| *n > 0 || letter == "p")?;
+    }
+    let dims = layer.kernel.len() - 1;
+    let agrees = (1..=3).contains(&dims) && layer.input.len() == dims + 2;
+    let grouped = agrees && layer.input[1].is_multiple_of(layer.groups) && layer.kernel[0].is_multiple_of(layer.groups);
+    let reach = |tap: usize| (tap - 1).checked_mul(layer.dilation)?.checked_add(1);
+    let padded = |size: usize| layer.padding.checked_mul(2)?.checked_add(size);
+    let fits = |d: usize| Some(reach(layer.kernel[d + 1])? <= padded(layer.input[d + 2])?);
+    (grouped && (0..dims).all(|d| fits(d) == Some(true))).then_some(layer)
+}
+
+impl std::fmt::Display for Layer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let by = |sizes: &[usize]| sizes.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
+        write!(f, "{}-{}", by(&self.input), by(&self.kernel))?;
+        for (letter, number, default) in
+            [("s", self.stride, 1), ("p", self.padding, 0), ("d", self.dilation, 1), ("g", self.groups, 1)]
+        {
+            if number != default {
+                write!(f, "-{letter}{number}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Layer {
+    fn options(&self) -> ConvOptions {
+        ConvOptions {
+            stride: self.stride.into(),
+            padding: self.padding.into(),
+            dilation: self.dilation.into(),
+            groups: self.groups,
+        }
+    }
+
+    /// `[O, C / groups, spatial sizes]`.
+    fn weight(&self) -> Vec<usize> {
+        [&[self.kernel[0], self.input[1] / self.groups], &self.kernel[1..]].concat()
+    }
+
+    fn of(&self, x: &Tensor, w: &Tensor) -> Tensor {
+        let options = self.options();
+        match self.input.len() {
+            3 => x.conv1d(w, None, &options),
+            4 => x.conv2d(w, None, &options),
+            _ => x.conv3d(w, None, &options),
+        }
+    }
+}
+
+/// Measures the layers, forward and backward.
 pub fn run(args: &ConvArgs) -> Result<(), Failure> {
     let machine = Machine::here();
     let peak = machine.peak(Precision::F32);
     let mut report = Report::begin("conv", &machine, Unit::Flops, &[("peak", peak)], args.common.json);
-    for (name, input, weight, stride, padding) in LAYERS {
-        let (x, w) = (random(input)?.variable(), random(weight)?.variable());
-        let options = ConvOptions { stride: stride.into(), padding: padding.into(), ..ConvOptions::default() };
-        let conv = |x: &Tensor, w: &Tensor| match input.len() {
-            3 => x.conv1d(w, None, &options),
-            4 => x.conv2d(w, None, &options),
-            _ => x.conv3d(w, None, &options),
-        };
-        let y = conv(&x, &w);
+    let all = || LAYERS.iter().map(|text| parse(text)).collect::<Result<_, _>>().map_err(Failure::mistake);
+    for layer in if args.layer.is_empty() { all()? } else { args.layer.clone() } {
+        let weight = layer.weight();
+        let (x, w) = (random(&layer.input)?.variable(), random(&weight)?.variable());
+        let y = layer.of(&x, &w);
         let dy = random(y.shape())?;
         let taps: usize = weight[1..].iter().product();
-        let flops = 2.0 * (y.numel() * taps) as f64;
+        let flops = 2.0 * y.numel() as f64 * taps as f64;
         let mut row = |what: &str, work: &mut dyn FnMut() -> Tensor| {
-            let name = format!("{name} {input:?} {what}");
+            let name = format!("{layer} {what}");
             report.row(&Row { name, seconds: seconds(work), amount: flops / 1e9, bound: peak });
         };
-        row("forward", &mut || conv(&x, &w).detach());
-        row("input gradient", &mut || grad_with(&[&conv(&x, &w)], Some(&[&dy]), &[&x], false).remove(0));
-        row("weight gradient", &mut || grad_with(&[&conv(&x, &w)], Some(&[&dy]), &[&w], false).remove(0));
+        row("forward", &mut || layer.of(&x, &w).detach());
+        row("input gradient", &mut || grad_with(&[&layer.of(&x, &w)], Some(&[&dy]), &[&x], false).remove(0));
+        row("weight gradient", &mut || grad_with(&[&layer.of(&x, &w)], Some(&[&dy]), &[&w], false).remove(0));
     }
     report.end();
     Ok(())

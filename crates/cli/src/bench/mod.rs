@@ -1,6 +1,6 @@
 //! `meshwork bench`: how fast this machine runs what trainings are made of, and how far that is from what it can do.
 
-mod conv;
+pub mod conv;
 mod elementwise;
 pub mod gemm;
 pub mod machine;
