@@ -15,6 +15,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod abreast_x86;
+mod depthwise;
 #[cfg(target_arch = "x86_64")]
 mod direct_x86;
 #[cfg(target_arch = "x86_64")]
@@ -122,6 +123,13 @@ impl Unfolded {
     fn scratch<S: Element>(&self, threads: usize) -> usize {
         let images = Images::<S> { window: &self.window, data: std::ptr::null(), along: self.along };
         let bytes = staged_bytes::<S::Real>(self.size, self.window.groups, threads, &|bounds| images.bytes(bounds));
+        let bytes = bytes.max(match self.along {
+            Along::Columns if depthwise::forward::suits(self) => {
+                depthwise::forward::bytes::<S::Real>(&self.window, threads)
+            }
+            Along::Terms if depthwise::weight::suits(self) => depthwise::weight::bytes::<S::Real>(self, threads),
+            _ => 0,
+        });
         #[cfg(target_arch = "x86_64")]
         if same::<S, f32>() {
             let images = Images::<f32> { window: &self.window, data: std::ptr::null(), along: self.along };
@@ -189,10 +197,38 @@ impl Unfolded {
         true
     }
 
+    /// Computes the products of `left` and the images of `x` with groups abreast, where that is better; says whether it did.
+    fn abreast<S: Element>(
+        &self,
+        left: Operand,
+        x: Operand,
+        output: &mut Output,
+        scratch: &mut [u8],
+        context: Context,
+    ) -> bool {
+        let (x, left, out, arena) = (x.slice::<S>(), left.slice::<S>(), output.first::<S>(), Arena::new(scratch));
+        // SAFETY: as in `run`.
+        unsafe {
+            match self.along {
+                Along::Columns if depthwise::forward::suits(self) => {
+                    depthwise::forward::run(self, x, left, out, arena, context);
+                }
+                Along::Terms if depthwise::weight::suits(self) => {
+                    depthwise::weight::run(self, x, left, out, arena, context);
+                }
+                _ => return false,
+            }
+        }
+        true
+    }
+
     /// Computes the products of `left` and the images of `x`.
     fn run<S: Element>(&self, left: Operand, x: Operand, mut output: Output, scratch: &mut [u8], context: Context) {
         #[cfg(target_arch = "x86_64")]
         if self.direct::<S>(left, x, &mut output, scratch, context) {
+            return;
+        }
+        if self.abreast::<S>(left, x, &mut output, scratch, context) {
             return;
         }
         let images = Images::<S> { window: &self.window, data: x.slice::<S>().as_ptr(), along: self.along };

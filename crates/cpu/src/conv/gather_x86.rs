@@ -62,8 +62,8 @@ impl Gather {
         let row = |i: usize| {
             let (slice, row) = (i / window.input[1], i % window.input[1]);
             let mut sources = Vec::new();
-            for (a, from_slice) in meets(window, 0, slice) {
-                for (b, from_row) in meets(window, 1, row) {
+            for (a, from_slice) in window.meets(0, slice) {
+                for (b, from_row) in window.meets(1, row) {
                     let tap = (a * window.kernel[1] + b) * window.kernel[2];
                     let position = (from_slice * window.output[1] + from_row) * window.output[2];
                     sources.push((tap * across + position) as isize);
@@ -122,14 +122,4 @@ impl Gather {
             }
         }
     }
-}
-
-/// The taps of dimension `d` that meet position `i` of the input, and the output positions where they do.
-fn meets(window: &Window, d: usize, i: usize) -> impl Iterator<Item = (usize, usize)> {
-    let (stride, output, dilation) = (window.stride[d], window.output[d], window.dilation[d]);
-    let padded = i + window.padding[d];
-    (0..window.kernel[d]).filter_map(move |k| {
-        let from = padded.checked_sub(k * dilation)?;
-        (from.is_multiple_of(stride) && from / stride < output).then_some((k, from / stride))
-    })
 }

@@ -92,12 +92,25 @@ impl<S: Element> Images<'_, S> {
             return;
         }
         line.fill(S::Real::ZERO);
-        for phase in 0..w.stride[2] {
+        for phase in 0..w.step(2) {
             let (to, input, count) = w.phase(image, phase);
-            let from = from.get(input..).unwrap_or(&[]).iter().step_by(w.stride[2]);
-            line[to..to + count].iter_mut().zip(from).for_each(|(to, x)| *to = x.widen());
+            let (to, from) = (&mut line[to..to + count], from.get(input..).unwrap_or(&[]));
+            match w.stride[2] {
+                2 => copy_every::<_, 2>(from, to),
+                3 => copy_every::<_, 3>(from, to),
+                4 => copy_every::<_, 4>(from, to),
+                stride => to.iter_mut().zip(from.iter().step_by(stride)).for_each(|(to, x)| *to = x.widen()),
+            }
         }
     }
+}
+
+/// Copies the first of every `STEP` elements: a number that is known makes vectors of them.
+fn copy_every<S: Element, const STEP: usize>(from: &[S], to: &mut [S::Real]) {
+    let (whole, rest) = from.as_chunks::<STEP>();
+    let (inside, end) = to.split_at_mut(whole.len().min(to.len()));
+    inside.iter_mut().zip(whole).for_each(|(to, x)| *to = x[0].widen());
+    end.iter_mut().zip(rest).for_each(|(to, x)| *to = x.widen());
 }
 
 impl<S: Element> Source<S::Real> for Images<'_, S> {

@@ -3,10 +3,10 @@
 //! Where there are samples for all numbers of a vector, tiles of the product are added to their images instead
 //! (`conv/input_x86.rs`).
 
-use super::block;
 use super::window::{Image, Window};
 #[cfg(target_arch = "x86_64")]
 use super::{abreast_x86, gather_x86, input_x86};
+use super::{block, depthwise};
 use crate::Context;
 use crate::gemm::block::{Bounds, Chunks, Product, compute};
 use crate::gemm::left::{Left, pack_left, packed_left};
@@ -95,6 +95,9 @@ pub fn scratch(op: &ConvInput, dtype: DType, inputs: &[&Layout], threads: usize)
             packed + threads * rest.iter().sum::<usize>()
         };
         let bytes = Level::available().into_iter().map(of).max().unwrap_or(0);
+        if depthwise::input::suits(window, block) {
+            return bytes.max(depthwise::input::bytes::<S::Real>(window, threads));
+        }
         #[cfg(target_arch = "x86_64")]
         if same::<S, f32>() {
             let suits = |lanes: &usize| input_x86::suits(window, block, threads, *lanes);
@@ -127,6 +130,13 @@ fn gradient<S: Element>(
         return;
     }
     let (level, threads) = (context.level, context.par.lanes());
+    if depthwise::input::suits(window, block) {
+        let (dy, w) = (inputs[0].slice::<S>(), inputs[1].slice::<S>());
+        // SAFETY: the operands are dense and hold their elements, the output its own; a context's level is one that the
+        // processor can run, and the arena checks its size.
+        unsafe { depthwise::input::run(window, dy, w, output.first::<S>(), Arena::new(scratch), context) };
+        return;
+    }
     #[cfg(target_arch = "x86_64")]
     if same::<S, f32>()
         && let Some(lanes) = abreast_x86::lanes(level, |lanes| input_x86::suits(window, block, threads, lanes))
@@ -332,7 +342,7 @@ fn store<S: Element>(window: &Window, image: &Image, plane: &[S::Real], out: &mu
                 out.iter_mut().zip(inside).for_each(|(to, &x)| *to = S::narrow(x));
                 continue;
             }
-            for phase in 0..window.stride[2] {
+            for phase in 0..window.step(2) {
                 let (first, input, count) = window.phase(image, phase);
                 let to = out.iter_mut().skip(input).step_by(window.stride[2]);
                 to.zip(&from[first..first + count]).for_each(|(to, &x)| *to = S::narrow(x));

@@ -2,8 +2,9 @@
 //! its unfolded input lie.
 //!
 //! An *image* is a sample's input as the kernels read it: padded with zeros, and every row cut into `stride` phases
-//! (the columns 0, s, 2s, …, then 1, s+1, …), so that the outputs of a row read neighbours whatever the stride. An
-//! element's place is then a sum: one offset for channel and tap, one for sample and output position.
+//! (the columns 0, s, 2s, …, then 1, s+1, …), so that the outputs of a row read neighbours whatever the stride. Where
+//! the kernel has one tap, what lies between the outputs is read by nobody, and left out. An element's place is then a
+//! sum: one offset for channel and tap, one for sample and output position.
 
 use crate::gemm::{Offsets, Side};
 use meshwork_graph::Shape;
@@ -94,16 +95,21 @@ impl Window {
         self.padding == [0; 3] && self.stride[2] == 1
     }
 
+    /// How far apart the elements of neighbouring outputs lie in images.
+    pub fn step(&self, d: usize) -> usize {
+        if self.kernel[d] == 1 && !self.in_place() { 1 } else { self.stride[d] }
+    }
+
     /// The images of the input.
     pub fn image(&self) -> Image {
         if self.in_place() {
             return Image { sizes: self.input, phase: self.input[2] };
         }
         let mut sizes = std::array::from_fn(|d| {
-            self.output[d].saturating_sub(1) * self.stride[d] + self.kernel[d].saturating_sub(1) * self.dilation[d] + 1
+            self.output[d].saturating_sub(1) * self.step(d) + self.kernel[d].saturating_sub(1) * self.dilation[d] + 1
         });
-        let phase = sizes[2].div_ceil(self.stride[2]);
-        sizes[2] = phase * self.stride[2];
+        let phase = sizes[2].div_ceil(self.step(2));
+        sizes[2] = phase * self.step(2);
         Image { sizes, phase }
     }
 
@@ -113,7 +119,7 @@ impl Window {
         let last: Vec<isize> = (0..self.kernel[2])
             .map(|k| {
                 let column = k * self.dilation[2];
-                (column % self.stride[2] * image.phase + column / self.stride[2]) as isize
+                (column % self.step(2) * image.phase + column / self.step(2)) as isize
             })
             .collect();
         offsets
@@ -126,8 +132,8 @@ impl Window {
     fn position_offsets(&self, offsets: Offsets, image: &Image) -> Offsets {
         let row = image.sizes[2];
         offsets
-            .axis(self.output[0], (self.stride[0] * image.sizes[1] * row) as isize)
-            .axis(self.output[1], (self.stride[1] * row) as isize)
+            .axis(self.output[0], (self.step(0) * image.sizes[1] * row) as isize)
+            .axis(self.output[1], (self.step(1) * row) as isize)
             .axis(self.output[2], 1)
     }
 
@@ -146,7 +152,8 @@ impl Window {
 
     /// For the row of an image that is `coordinates` (slice and row): the row of the input, or `None` in the border.
     pub fn input_row(&self, slice: usize, row: usize) -> Option<usize> {
-        let inside = |d: usize, i: usize| i.checked_sub(self.padding[d]).filter(|&i| i < self.input[d]);
+        let apart = |d: usize| self.stride[d] / self.step(d);
+        let inside = |d: usize, i: usize| (i * apart(d)).checked_sub(self.padding[d]).filter(|&i| i < self.input[d]);
         Some(inside(0, slice)? * self.input[1] + inside(1, row)?)
     }
 
@@ -158,5 +165,15 @@ impl Window {
         let input = (first * stride + phase).saturating_sub(padding);
         let count = self.input[2].saturating_sub(input).div_ceil(stride).min(image.phase - first);
         (phase * image.phase + first, input, count)
+    }
+
+    /// The taps of dimension `d` that meet position `i` of the input, and the output positions where they do.
+    pub fn meets(&self, d: usize, i: usize) -> impl Iterator<Item = (usize, usize)> {
+        let (stride, output, dilation) = (self.stride[d], self.output[d], self.dilation[d]);
+        let padded = i + self.padding[d];
+        (0..self.kernel[d]).filter_map(move |k| {
+            let from = padded.checked_sub(k * dilation)?;
+            (from.is_multiple_of(stride) && from / stride < output).then_some((k, from / stride))
+        })
     }
 }

@@ -281,6 +281,40 @@ fn depthwise_and_wide_channels() {
 }
 
 #[test]
+fn groups_of_one_channel() {
+    let mut numbers = Numbers(14);
+    for round in 0..24 {
+        let spatial = 1 + round % 3;
+        let Case { geometry, x, w, .. } = Case::random(&mut numbers, spatial);
+        let (groups, outputs) = ([4, 7, 8, 16, 19, 33][round % 6], 1 + round / 6 % 4);
+        let (x, w) = ([&[x[0], groups], &x[2..]].concat(), [&[groups * outputs, 1], &w[2..]].concat());
+        let ConvGeometry { stride, padding, dilation, .. } = geometry;
+        let case = Case::new(&x, &w, &stride, &padding, &dilation, groups);
+        case.check::<f32>();
+        match round % 4 {
+            0 => case.check::<f64>(),
+            1 => case.check::<half::bf16>(),
+            2 => case.check::<half::f16>(),
+            _ => Case { blocking: Blocking::Every([1, 2, 3, 5][round / 4 % 4]), ..case }.check::<f32>(),
+        }
+    }
+    // More than a band, and than a block.
+    Case::new(&[1, 17, 64, 70], &[17, 1, 3, 3], &[1, 1], &[1, 1], &[1, 1], 17).check::<f32>();
+    Case::new(&[2, 5, 75, 66], &[10, 1, 7, 7], &[2, 2], &[3, 3], &[1, 1], 5).check::<f32>();
+    Case::new(&[1, 6, 24, 20, 20], &[6, 1, 3, 3, 3], &[2, 1, 2], &[1, 1, 1], &[1, 1, 1], 6).check::<f32>();
+    Case::new(&[40, 8, 3, 3], &[8, 1, 3, 3], &[1, 1], &[1, 1], &[1, 1], 8).check::<f32>();
+}
+
+#[test]
+fn kernels_of_one_tap_leave_out_what_nobody_reads() {
+    Case::new(&[3, 20, 9, 10], &[18, 20, 1, 1], &[2, 2], &[0, 0], &[1, 1], 1).check::<f32>();
+    Case::new(&[2, 6, 9, 10], &[8, 3, 1, 1], &[3, 2], &[1, 2], &[2, 1], 2).check::<f32>();
+    Case::new(&[2, 6, 8, 21], &[8, 6, 3, 1], &[2, 4], &[1, 0], &[1, 1], 1).check::<half::bf16>();
+    Case::new(&[2, 6, 8, 13], &[8, 6, 1, 3], &[2, 3], &[0, 1], &[1, 1], 1).check::<f64>();
+    Case::new(&[2, 5, 4, 5, 6], &[4, 5, 1, 2, 1], &[3, 2, 2], &[1, 0, 1], &[1, 1, 1], 1).check::<f32>();
+}
+
+#[test]
 fn no_samples_and_padding_beyond_the_kernel() {
     Case::new(&[0, 2, 5, 5], &[3, 2, 3, 3], &[1, 1], &[0, 0], &[1, 1], 1).check::<f32>();
     Case::new(&[2, 2, 1, 3], &[3, 2, 1, 2], &[1, 4], &[5, 6], &[1, 1], 1).check::<f32>();
