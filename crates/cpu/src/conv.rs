@@ -11,10 +11,13 @@
 //! Inside a block a sum is one chain of fused multiply-adds beginning at +0; blocks are combined by the tree of
 //! adjacent pairs. f16 and bf16 are widened to f32 and rounded once, at the end. The input is never unfolded
 //! in memory: panels are packed straight from images of a few samples (`conv/window.rs`), or microkernels read images: those of
-//! single samples (`conv/direct_x86.rs`), or of as many abreast as a vector has numbers (`conv/abreast_x86.rs`).
+//! single samples (`conv/direct_x86.rs`, `conv/along_x86.rs`), or of as many abreast as a vector has numbers
+//! (`conv/abreast_x86.rs`).
 
 #[cfg(target_arch = "x86_64")]
 mod abreast_x86;
+#[cfg(target_arch = "x86_64")]
+mod along_x86;
 mod depthwise;
 #[cfg(target_arch = "x86_64")]
 mod direct_x86;
@@ -141,8 +144,13 @@ impl Unfolded {
                     direct_x86::weight_bytes(self, &images, threads)
                 }
                 Along::Columns => {
-                    let suited = LANES.into_iter().filter(|&lanes| forward_x86::suits(self, threads, lanes));
-                    suited.map(|lanes| forward_x86::bytes(self, threads, lanes)).max().unwrap_or(0)
+                    let bytes = |lanes| {
+                        let abreast = forward_x86::suits(self, threads, lanes);
+                        let along = along_x86::suits(self, threads, lanes);
+                        let abreast = if abreast { forward_x86::bytes(self, threads, lanes) } else { 0 };
+                        abreast.max(if along { along_x86::bytes(self, threads, lanes) } else { 0 })
+                    };
+                    LANES.into_iter().map(bytes).max().unwrap_or(0)
                 }
                 Along::Terms => {
                     let suited = LANES.into_iter().filter_map(|lanes| weight_x86::fill(self, threads, lanes));
@@ -182,8 +190,13 @@ impl Unfolded {
                 }
                 Along::Columns => {
                     let suits = |lanes| forward_x86::suits(self, threads, lanes);
+                    if let Some(lanes) = abreast_x86::lanes(level, suits) {
+                        forward_x86::forward((self, lanes), images.data, left, out, arena, context);
+                        return true;
+                    }
+                    let suits = |lanes| along_x86::suits(self, threads, lanes);
                     let Some(lanes) = abreast_x86::lanes(level, suits) else { return false };
-                    forward_x86::forward((self, lanes), images.data, left, out, arena, context);
+                    along_x86::forward((self, lanes), images.data, left, out, arena, context);
                 }
                 Along::Terms => {
                     let fill = |lanes| weight_x86::fill(self, threads, lanes);
@@ -224,11 +237,11 @@ impl Unfolded {
 
     /// Computes the products of `left` and the images of `x`.
     fn run<S: Element>(&self, left: Operand, x: Operand, mut output: Output, scratch: &mut [u8], context: Context) {
-        #[cfg(target_arch = "x86_64")]
-        if self.direct::<S>(left, x, &mut output, scratch, context) {
+        if self.abreast::<S>(left, x, &mut output, scratch, context) {
             return;
         }
-        if self.abreast::<S>(left, x, &mut output, scratch, context) {
+        #[cfg(target_arch = "x86_64")]
+        if self.direct::<S>(left, x, &mut output, scratch, context) {
             return;
         }
         let images = Images::<S> { window: &self.window, data: x.slice::<S>().as_ptr(), along: self.along };

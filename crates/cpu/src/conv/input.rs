@@ -5,7 +5,7 @@
 
 use super::window::{Image, Window};
 #[cfg(target_arch = "x86_64")]
-use super::{abreast_x86, gather_x86, input_x86};
+use super::{abreast_x86, along_x86, gather_x86, input_x86};
 use super::{block, depthwise};
 use crate::Context;
 use crate::gemm::block::{Bounds, Chunks, Product, compute};
@@ -100,9 +100,12 @@ pub fn scratch(op: &ConvInput, dtype: DType, inputs: &[&Layout], threads: usize)
         }
         #[cfg(target_arch = "x86_64")]
         if same::<S, f32>() {
-            let suits = |lanes: &usize| input_x86::suits(window, block, threads, *lanes);
-            let direct = abreast_x86::LANES.into_iter().filter(suits);
-            return direct.map(|lanes| input_x86::bytes(window, threads, lanes)).fold(bytes, usize::max);
+            return abreast_x86::LANES.into_iter().fold(bytes, |bytes, lanes| {
+                let abreast = input_x86::suits(window, block, threads, lanes);
+                let along = along_x86::suits_input(window, block, threads, lanes);
+                let bytes = bytes.max(if abreast { input_x86::bytes(window, threads, lanes) } else { 0 });
+                bytes.max(if along { along_x86::input_bytes(window, threads, lanes) } else { 0 })
+            });
         }
         bytes
     }
@@ -146,6 +149,18 @@ fn gradient<S: Element>(
         // processor can run, and the arena checks its size.
         unsafe { input_x86::gradient((window, block, lanes), dy, w, output.first(), Arena::new(scratch), context) };
         return;
+    }
+    #[cfg(target_arch = "x86_64")]
+    if same::<S, f32>()
+        && let Some(lanes) = abreast_x86::lanes(level, |lanes| along_x86::suits_input(window, block, threads, lanes))
+    {
+        let (dy, w) = (inputs[0].slice::<f32>().as_ptr(), inputs[1].slice::<f32>().as_ptr());
+        // SAFETY: as above.
+        let done =
+            unsafe { along_x86::input((window, block, lanes), dy, w, output.first(), Arena::new(scratch), context) };
+        if done {
+            return;
+        }
     }
     let plan = Plan::new::<S>(level, window, block, threads);
     let [_, product_bytes, column_bytes, plane_bytes] = plan.bytes::<S>();

@@ -197,6 +197,11 @@ pub fn tiles(outputs: usize, count: usize, lanes: usize) -> Vec<Range<usize>> {
     shares(outputs, count, most(lanes))
 }
 
+/// Numbers of the sums of a tile at most.
+pub fn sums(lanes: usize) -> usize {
+    most(lanes) * kernels(lanes, false).len() * lanes
+}
+
 /// Numbers of the weights of a tile.
 pub fn panel(lanes: usize, terms: usize) -> usize {
     most(lanes) * terms + SLACK

@@ -90,6 +90,23 @@ impl Window {
         self.input.iter().product()
     }
 
+    /// The window whose convolution, with the taps turned round, is the gradient by this one's input; `None` where steps leave
+    /// gaps, or where it would be smaller than that of the other gradient.
+    pub fn transposed(&self) -> Option<Window> {
+        let mut padding = [0; 3];
+        for (d, padding) in padding.iter_mut().enumerate() {
+            *padding = ((self.kernel[d] - 1) * self.dilation[d]).checked_sub(self.padding[d])?;
+        }
+        (self.stride == [1; 3]).then(|| Window {
+            channels: self.outputs,
+            outputs: self.channels,
+            input: self.output,
+            output: self.input,
+            padding,
+            ..self.clone()
+        })
+    }
+
     /// Whether the input itself can serve as images.
     pub fn in_place(&self) -> bool {
         self.padding == [0; 3] && self.stride[2] == 1
@@ -114,7 +131,7 @@ impl Window {
     }
 
     /// Offsets of the taps within a channel of an image.
-    fn tap_offsets(&self, offsets: Offsets, image: &Image) -> Offsets {
+    pub fn tap_offsets(&self, offsets: Offsets, image: &Image) -> Offsets {
         let row = image.sizes[2];
         let last: Vec<isize> = (0..self.kernel[2])
             .map(|k| {
@@ -129,7 +146,7 @@ impl Window {
     }
 
     /// Offsets of the output positions within a channel of an image.
-    fn position_offsets(&self, offsets: Offsets, image: &Image) -> Offsets {
+    pub fn position_offsets(&self, offsets: Offsets, image: &Image) -> Offsets {
         let row = image.sizes[2];
         offsets
             .axis(self.output[0], (self.step(0) * image.sizes[1] * row) as isize)

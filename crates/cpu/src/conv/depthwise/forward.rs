@@ -1,6 +1,6 @@
 //! The convolution of groups abreast.
 
-use super::{Bands, Images, Weights, lanes, most_bytes, part};
+use super::{Bands, Images, Weights, in_parts, lanes, most_bytes, part};
 use crate::Context;
 use crate::conv::Unfolded;
 use crate::conv::window::Window;
@@ -65,19 +65,7 @@ fn line_of<T: Real>(line: &Line<T>, lanes: usize) {
 
 #[inline(always)]
 fn sums_of_line<T: Real, const LANES: usize>(line: &Line<T>) {
-    let mut done = 0;
-    while line.count - done >= 6 {
-        sums::<T, LANES, 6>(line, done);
-        done += 6;
-    }
-    if line.count - done >= 3 {
-        sums::<T, LANES, 3>(line, done);
-        done += 3;
-    }
-    while done < line.count {
-        sums::<T, LANES, 1>(line, done);
-        done += 1;
-    }
+    in_parts!(line.count, [1, 2, 3, 4, 5, 6, 7, 8], sums::<T, LANES>(line));
 }
 
 /// The sums of `COUNT` positions.
@@ -157,11 +145,11 @@ pub unsafe fn run<S: Element>(u: &Unfolded, x: &[S], w: &[S], out: *mut S, mut a
         let (part_of, band, groups) = (task.part, bands.band(task.band), bands.part(task.part));
         let first = (band[0].start * window.output[1] + band[1].start) * window.output[2];
         let count = band[0].len() * band[1].len() * window.output[2];
-        for sample in task.samples {
+        for (i, sample) in task.samples.enumerate() {
             let group = sample * window.groups + groups.start;
             // SAFETY: the slot's rooms; operands of the caller; the task's part of the result.
             unsafe {
-                images.join(level, x.as_ptr().add(group * window.plane()), groups.len(), &band, staged);
+                images.join(level, x.as_ptr().add(group * window.plane()), groups.len(), &band, i > 0, staged);
                 for output in 0..outputs {
                     for line in 0..band[0].len() * band[1].len() {
                         let (slice, row) = (line / band[1].len(), line % band[1].len());

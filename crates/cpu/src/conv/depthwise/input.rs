@@ -1,6 +1,6 @@
 //! The gradient by the input for groups abreast: every element adds up its taps in a register.
 
-use super::{Bands, Weights, join, lanes, most_bytes, part};
+use super::{Bands, Weights, in_parts, join, lanes, most_bytes, part};
 use crate::Context;
 use crate::conv::window::Window;
 use crate::gemm::scratch::{Arena, room};
@@ -39,9 +39,14 @@ fn runs(window: &Window) -> Vec<Run> {
     runs
 }
 
-/// The slices or rows (`d` 0 or 1) of gradients that those of a range of the input meet.
-fn met(window: &Window, d: usize, range: Range<usize>) -> Range<usize> {
-    let all = || range.clone().flat_map(|i| window.meets(d, i).map(|(_, from)| from));
+/// For every slice and every row of the input, the taps that meet it, and the slices and rows of gradients where they do.
+fn meetings(window: &Window) -> [Vec<Vec<(usize, usize)>>; 2] {
+    [0, 1].map(|d| (0..window.input[d]).map(|i| window.meets(d, i).collect()).collect())
+}
+
+/// The slices or rows of gradients that some of the input's meet.
+fn met(meetings: &[Vec<(usize, usize)>]) -> Range<usize> {
+    let all = || meetings.iter().flatten().map(|(_, from)| *from);
     all().min().unwrap_or(0)..all().max().map_or(0, |last| last + 1)
 }
 
@@ -55,9 +60,10 @@ fn bands<T>(window: &Window, lanes: usize, threads: usize) -> Bands {
 
 /// Numbers of a slot's gradients by the outputs and by the input.
 fn numbers(window: &Window, bands: &Bands) -> [usize; 2] {
+    let meetings = meetings(window);
     let lines = |band: usize| {
         let band = bands.band(band);
-        met(window, 0, band[0].clone()).len() * met(window, 1, band[1].clone()).len()
+        [0, 1].iter().map(|&d| met(&meetings[d][band[d].clone()]).len()).product::<usize>()
     };
     let most = (0..bands.count()).map(lines).max().unwrap_or(0);
     let [slices, rows] = bands.most();
@@ -99,20 +105,36 @@ fn row_of<T: Real>(row: &Row<T>, lanes: usize) {
 #[inline(always)]
 fn sums_of_row<T: Real, const LANES: usize>(row: &Row<T>) {
     for run in row.runs {
-        let mut done = 0;
-        while run.count - done >= 6 {
-            sums::<T, LANES, 6>(row, run, done);
-            done += 6;
-        }
-        if run.count - done >= 3 {
-            sums::<T, LANES, 3>(row, run, done);
-            done += 3;
-        }
-        while done < run.count {
-            sums::<T, LANES, 1>(row, run, done);
-            done += 1;
+        if row.count == 1 {
+            in_parts!(run.count, [1, 2, 3, 4, 5, 6], sums_of_one::<T, LANES>(row, run));
+        } else {
+            in_parts!(run.count, [1, 2, 3, 4, 5, 6], sums::<T, LANES>(row, run));
         }
     }
+}
+
+/// The sums of `COUNT` columns of a run, where groups have one output.
+#[inline(always)]
+fn sums_of_one<T: Real, const LANES: usize, const COUNT: usize>(row: &Row<T>, run: &Run, first: usize) {
+    let (w, dy) = (row.w.cast::<[T; LANES]>(), row.dy.cast::<[T; LANES]>());
+    let mut acc = [[T::ZERO; LANES]; COUNT];
+    for &(tap, line) in row.sources {
+        let (w, dy) = (w.wrapping_add(tap), dy.wrapping_add(line * row.width + first));
+        for &(column, from) in &run.taps {
+            // SAFETY: a weight of every tap, and a gradient for every column that meets it.
+            let weight = unsafe { *w.wrapping_add(column) };
+            let mut products = [[T::ZERO; LANES]; COUNT];
+            for (i, product) in products.iter_mut().enumerate() {
+                // SAFETY: as above.
+                let dy = unsafe { *dy.wrapping_add(from + i) };
+                *product = std::array::from_fn(|lane| weight[lane].fma(dy[lane], product[lane]));
+            }
+            for (sum, product) in acc.as_flattened_mut().iter_mut().zip(products.as_flattened()) {
+                *sum = *sum + *product;
+            }
+        }
+    }
+    store(row, run, first, acc);
 }
 
 /// The sums of `COUNT` columns of a run.
@@ -140,7 +162,17 @@ fn sums<T: Real, const LANES: usize, const COUNT: usize>(row: &Row<T>, run: &Run
             }
         }
     }
-    for (i, sum) in acc.into_iter().enumerate() {
+    store(row, run, first, acc);
+}
+
+#[inline(always)]
+fn store<T: Real, const LANES: usize, const COUNT: usize>(
+    row: &Row<T>,
+    run: &Run,
+    first: usize,
+    sums: [[T; LANES]; COUNT],
+) {
+    for (i, sum) in sums.into_iter().enumerate() {
         // SAFETY: room for every column.
         unsafe { *row.out.cast::<[T; LANES]>().add(run.first + (first + i) * row.stride) = sum };
     }
@@ -163,13 +195,14 @@ pub unsafe fn run<S: Element>(window: &Window, dy: &[S], w: &[S], out: *mut S, m
     let rooms = arena.slots(threads, numbers.map(room::<S::Real>).iter().sum());
     let (positions, outputs, taps) = (window.positions(), window.outputs, window.taps());
     let (runs, width) = (runs(window), window.output[2]);
+    let meetings = meetings(window);
     let out = Shared(out);
     with_slots(context.par, threads, bands.tasks(window), |slot, task| {
         let mut room = rooms.room(slot);
         let (staged, sums): (*mut S::Real, *mut S::Real) = (room.take(numbers[0]), room.take(numbers[1]));
         let task = bands.task(window, task);
         let (band, groups) = (bands.band(task.band), bands.part(task.part));
-        let [slices, rows] = [0, 1].map(|d| met(window, d, band[d].clone()));
+        let [slices, rows] = [0, 1].map(|d| met(&meetings[d][band[d].clone()]));
         let gradients = slices.len() * rows.len() * width * bands.lanes;
         for sample in task.samples {
             let group = sample * window.groups + groups.start;
@@ -187,8 +220,8 @@ pub unsafe fn run<S: Element>(window: &Window, dy: &[S], w: &[S], out: *mut S, m
                 for (i, slice) in band[0].clone().enumerate() {
                     for (j, row) in band[1].clone().enumerate() {
                         sources.clear();
-                        for (a, from_slice) in window.meets(0, slice) {
-                            for (b, from_row) in window.meets(1, row) {
+                        for &(a, from_slice) in &meetings[0][slice] {
+                            for &(b, from_row) in &meetings[1][row] {
                                 let tap = (a * window.kernel[1] + b) * window.kernel[2];
                                 let line = (from_slice - slices.start) * rows.len() + (from_row - rows.start);
                                 sources.push((tap, line));

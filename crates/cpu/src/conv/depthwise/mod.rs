@@ -170,7 +170,8 @@ impl<'a> Images<'a> {
         self.window.stride[2] * self.lanes
     }
 
-    /// Copies the images under a band, whose inputs begin at `from` for the first of `groups`.
+    /// Copies the images under a band, whose inputs begin at `from` for the first of `groups`; without their border where
+    /// images of such a band were there before.
     ///
     /// # Safety
     /// The input must be readable, `to` have [`Images::len`] numbers, and the processor be able to run `level`.
@@ -180,6 +181,7 @@ impl<'a> Images<'a> {
         from: *const S,
         groups: usize,
         band: &[Range<usize>; 2],
+        has_border: bool,
         to: *mut S::Real,
     ) {
         let (window, lanes) = (self.window, self.lanes);
@@ -191,6 +193,9 @@ impl<'a> Images<'a> {
         for (slice, row) in (0..slices).flat_map(|slice| (0..rows).map(move |row| (slice, row))) {
             let line = to.wrapping_add(self.at([slice, row], 0));
             let border = |columns: Range<usize>| {
+                if has_border {
+                    return;
+                }
                 // SAFETY: the room of a line.
                 unsafe {
                     std::slice::from_raw_parts_mut(line.add(columns.start * lanes), columns.len() * lanes)
@@ -212,6 +217,29 @@ impl<'a> Images<'a> {
         }
     }
 }
+
+/// Calls a function of vectors for `$count` of them from `$first` on, in equal parts, of as many as the numbers say: so many
+/// sums hide each other's latency, and fewer in a last part would not.
+macro_rules! in_parts {
+    ($count:expr, $sizes:tt, $name:ident::<$real:ty, $lanes:ident>($($arg:expr),*)) => {{
+        let count: usize = $count;
+        let parts = count.div_ceil($sizes.len());
+        for part in 0..parts {
+            let (first, end) = (part * count / parts, (part + 1) * count / parts);
+            in_parts!(@match end - first, $name, $real, $lanes, ($($arg),*), first, $sizes)
+        }
+    }};
+    (@match $size:expr, $name:ident, $real:ty, $lanes:ident, $args:tt, $first:ident, [$($literal:literal),*]) => {
+        match $size {
+            $($literal => in_parts!(@call $name, $real, $lanes, $literal, $args, $first),)*
+            size => unreachable!("a part of {size}"),
+        }
+    };
+    (@call $name:ident, $real:ty, $lanes:ident, $literal:literal, ($($arg:expr),*), $first:ident) => {
+        $name::<$real, $lanes, $literal>($($arg,)* $first)
+    };
+}
+use in_parts;
 
 /// Copies `count` numbers of each of some groups, which are `apart`, abreast.
 ///

@@ -141,7 +141,9 @@ pub unsafe fn run<S: Element>(u: &Unfolded, x: &[S], dy: &[S], out: *mut S, mut 
         let sums = unsafe { all.slice(task * a_part, a_part) };
         sums.fill(S::Real::ZERO);
         let groups = bands.part(part);
-        for sample in block * unit..((block + 1) * unit).min(window.samples) {
+        let samples = block * unit..((block + 1) * unit).min(window.samples);
+        for sample in samples.clone() {
+            let has_border = sample > samples.start && bands.count() == 1;
             let group = sample * window.groups + groups.start;
             for band in (0..bands.count()).map(|band| bands.band(band)) {
                 let [slices, rows] = [0, 1].map(|d| band[d].len());
@@ -150,7 +152,7 @@ pub unsafe fn run<S: Element>(u: &Unfolded, x: &[S], dy: &[S], out: *mut S, mut 
                 let first = (band[0].start * window.output[1] + band[1].start) * window.output[2];
                 // SAFETY: the slot's rooms; operands of the caller; the task's sums.
                 unsafe {
-                    images.join(level, x.as_ptr().add(group * window.plane()), groups.len(), &band, staged);
+                    images.join(level, x.as_ptr().add(group * window.plane()), groups.len(), &band, has_border, staged);
                     for output in 0..outputs {
                         let from = dy.as_ptr().add((group * outputs + output) * positions + first);
                         join(
