@@ -29,6 +29,7 @@ mod images;
 pub mod input;
 #[cfg(target_arch = "x86_64")]
 mod input_x86;
+mod pointwise;
 #[cfg(target_arch = "x86_64")]
 mod tile_x86;
 #[cfg(target_arch = "x86_64")]

@@ -7,6 +7,7 @@
 //! adds a zero to a sum that is no −0, so nothing, unless its weight is infinite or not a number; then another way computes it.
 
 use super::Unfolded;
+use super::abreast_x86::TAPS;
 use super::direct_x86::table;
 use super::images::{Along, Images};
 use super::tile_x86::{self, BLOCKS, Call, Place};
@@ -72,8 +73,9 @@ fn positions(window: &Window) -> Vec<isize> {
     table(&window.position_offsets(Offsets::new(), &window.image()), window.positions())
 }
 
-/// Rows that are computed in about the time in which what they need is packed.
-const PACKING: usize = 12;
+/// Rows that are computed in about the time in which what they need is packed: for the convolution, and for the gradient, whose
+/// sums of all taps come from what was packed once.
+const PACKING: [usize; 2] = [12, 4];
 
 /// How many tasks share the rows of a sample's product; 0 if none suit the threads.
 fn shares(window: &Window, lanes: usize, threads: usize) -> usize {
@@ -82,8 +84,12 @@ fn shares(window: &Window, lanes: usize, threads: usize) -> usize {
 
 /// Whether vectors of so many numbers are the better way for a product of rows, as many as the window has outputs, and positions:
 /// what they compute beside the positions must take less time than to pack what each of them needs.
-fn fits(window: &Window, lanes: usize, threads: usize) -> bool {
-    if window.outputs < ROWS || window.samples * window.positions() == 0 || shares(window, lanes, threads) == 0 {
+fn fits(window: &Window, lanes: usize, threads: usize, packing: usize) -> bool {
+    if window.taps() < TAPS
+        || window.outputs < ROWS
+        || window.samples * window.positions() == 0
+        || shares(window, lanes, threads) == 0
+    {
         return false;
     }
     let positions = positions(window);
@@ -91,13 +97,14 @@ fn fits(window: &Window, lanes: usize, threads: usize) -> bool {
         return false;
     }
     let computed = vectors(&positions, lanes).len() * lanes * window.outputs;
-    let rows = window.outputs + PACKING;
-    computed <= positions.len() * rows
+    computed <= positions.len() * (window.outputs + packing)
 }
 
 /// Whether this is the better way for the convolution.
 pub fn suits(u: &Unfolded, threads: usize, lanes: usize) -> bool {
-    u.size.terms >= TERMS && u.size.terms.div_ceil(u.size.block) <= BLOCKS && fits(&u.window, lanes, threads)
+    u.size.terms >= TERMS
+        && u.size.terms.div_ceil(u.size.block) <= BLOCKS
+        && fits(&u.window, lanes, threads, PACKING[0])
 }
 
 /// Whether this is the better way for the gradient.
@@ -105,7 +112,7 @@ pub fn suits_input(window: &Window, block: usize, threads: usize, lanes: usize) 
     window.outputs >= TERMS
         && window.outputs.div_ceil(block) <= BLOCKS
         && window.channels * window.samples * window.positions() * window.plane() > 0
-        && window.transposed().is_some_and(|window| fits(&window, lanes, threads))
+        && window.transposed().is_some_and(|window| fits(&window, lanes, threads, PACKING[1]))
 }
 
 /// Bytes for: the panels of a group's weight; a slot's image, and the sums of a tile.

@@ -6,7 +6,7 @@
 use super::window::{Image, Window};
 #[cfg(target_arch = "x86_64")]
 use super::{abreast_x86, along_x86, gather_x86, input_x86};
-use super::{block, depthwise};
+use super::{block, depthwise, pointwise};
 use crate::Context;
 use crate::gemm::block::{Bounds, Chunks, Product, compute};
 use crate::gemm::left::{Left, pack_left, packed_left};
@@ -98,6 +98,7 @@ pub fn scratch(op: &ConvInput, dtype: DType, inputs: &[&Layout], threads: usize)
         if depthwise::input::suits(window, block) {
             return bytes.max(depthwise::input::bytes::<S::Real>(window, threads));
         }
+        let bytes = bytes.max(pointwise::bytes::<S>(window, block, threads).unwrap_or(0));
         #[cfg(target_arch = "x86_64")]
         if same::<S, f32>() {
             return abreast_x86::LANES.into_iter().fold(bytes, |bytes, lanes| {
@@ -140,13 +141,17 @@ fn gradient<S: Element>(
         unsafe { depthwise::input::run(window, dy, w, output.first::<S>(), Arena::new(scratch), context) };
         return;
     }
+    let (dy, w) = (inputs[0].slice::<S>().as_ptr(), inputs[1].slice::<S>().as_ptr());
+    // SAFETY: as above.
+    if unsafe { pointwise::run(window, block, dy, w, output.first::<S>(), Arena::new(scratch), context) } {
+        return;
+    }
     #[cfg(target_arch = "x86_64")]
     if same::<S, f32>()
         && let Some(lanes) = abreast_x86::lanes(level, |lanes| input_x86::suits(window, block, threads, lanes))
     {
-        let (dy, w) = (inputs[0].slice::<f32>().as_ptr(), inputs[1].slice::<f32>().as_ptr());
-        // SAFETY: the operands are dense and hold their elements, the output its own; a context's level is one that the
-        // processor can run, and the arena checks its size.
+        let (dy, w) = (dy.cast(), w.cast());
+        // SAFETY: as above.
         unsafe { input_x86::gradient((window, block, lanes), dy, w, output.first(), Arena::new(scratch), context) };
         return;
     }
@@ -154,7 +159,7 @@ fn gradient<S: Element>(
     if same::<S, f32>()
         && let Some(lanes) = abreast_x86::lanes(level, |lanes| along_x86::suits_input(window, block, threads, lanes))
     {
-        let (dy, w) = (inputs[0].slice::<f32>().as_ptr(), inputs[1].slice::<f32>().as_ptr());
+        let (dy, w) = (dy.cast(), w.cast());
         // SAFETY: as above.
         let done =
             unsafe { along_x86::input((window, block, lanes), dy, w, output.first(), Arena::new(scratch), context) };

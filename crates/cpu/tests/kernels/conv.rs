@@ -350,6 +350,18 @@ fn infinite_weights_do_not_meet_the_border_of_a_gradient() {
 }
 
 #[test]
+fn gradients_that_meet_one_tap() {
+    Case::new(&[3, 8, 5, 7], &[12, 4, 1, 1], &[1, 1], &[0, 0], &[1, 1], 2).check::<f32>();
+    Case::new(&[3, 8, 5, 7], &[12, 4, 1, 1], &[1, 1], &[0, 0], &[1, 1], 2).check::<half::bf16>();
+    Case::new(&[2, 40, 70], &[90, 40, 1], &[1], &[0], &[2], 1).check::<f32>();
+    // Sums that are −0 become +0.
+    for kernel in [1, 3] {
+        let case = Case::new(&[2, 17, 9, 14], &[16, 17, kernel, kernel], &[1, 1], &[kernel / 2; 2], &[1, 1], 1);
+        case.check_input(&vec![1e-30f32; case.y.numel()], &vec![-1e-30f32; case.w.numel()]);
+    }
+}
+
+#[test]
 fn kernels_of_one_tap_leave_out_what_nobody_reads() {
     Case::new(&[3, 20, 9, 10], &[18, 20, 1, 1], &[2, 2], &[0, 0], &[1, 1], 1).check::<f32>();
     Case::new(&[2, 6, 9, 10], &[8, 3, 1, 1], &[3, 2], &[1, 2], &[2, 1], 2).check::<f32>();

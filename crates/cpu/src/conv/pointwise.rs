@@ -1,0 +1,101 @@
+//! The gradient by the input where every element meets the only tap of the kernel: one product, whose sums are added to +0 like
+//! those of more taps.
+
+use super::images::{Along, Images};
+use super::window::Window;
+use crate::Context;
+use crate::gemm::block::{Finish, Part};
+use crate::gemm::drive::{Batch, Source, multiply_staged, staged_bytes};
+use crate::gemm::scratch::Arena;
+use crate::gemm::{Element, Offsets, Place, Real, Side, Size};
+use crate::operand::Shared;
+
+/// The window of the product: the convolution of the other gradient, or `None` where elements meet more or fewer taps.
+fn product(window: &Window) -> Option<Window> {
+    window.transposed().filter(|product| window.taps() == 1 && product.in_place())
+}
+
+fn size(product: &Window, block: usize) -> Size {
+    let (terms, columns) = (product.channels, product.samples * product.positions());
+    Size { rows: product.outputs, columns, terms, block, run: 1 }
+}
+
+/// Bytes of scratch memory for [`run`], if it computes such a gradient.
+pub fn bytes<S: Element>(window: &Window, block: usize, threads: usize) -> Option<usize> {
+    let product = product(window)?;
+    let images = Images::<S> { window: &product, data: std::ptr::null(), along: Along::Columns };
+    Some(staged_bytes::<S::Real>(size(&product, block), window.groups, threads, &|bounds| images.bytes(bounds)))
+}
+
+/// Stores sums, added to +0.
+struct Added<'a, S> {
+    out: Shared<S>,
+    place: &'a Place,
+    outs: &'a Offsets,
+    positions: usize,
+}
+
+impl<S: Element> Finish<S> for Added<'_, S> {
+    fn take(&self, part: Part, first: *mut S, [down, right]: [usize; 2]) {
+        for (i, row) in part.rows.enumerate() {
+            let mut column = part.columns.start;
+            while column < part.columns.end {
+                let end = part.columns.end.min((column / self.positions + 1) * self.positions);
+                let at = self.outs.at(part.product) + self.place.rows.at(row) + self.place.columns.at(column);
+                let from = first.wrapping_add(i * down + (column - part.columns.start) * right);
+                // SAFETY: the part's elements, and a run of the result that is this part's.
+                unsafe {
+                    let to = std::slice::from_raw_parts_mut(self.out.pointer().offset(at), end - column);
+                    for (j, to) in to.iter_mut().enumerate() {
+                        *to = S::narrow(S::Real::ZERO + (*from.add(j * right)).widen());
+                    }
+                }
+                column = end;
+            }
+        }
+    }
+}
+
+/// The gradient. Says whether it was computed: not where elements meet more or fewer taps, or where the product is cut along its
+/// terms.
+///
+/// # Safety
+/// The operands must be dense and hold their elements, the output its own; the arena must have [`bytes`], and the processor be able
+/// to run the context's level.
+pub unsafe fn run<S: Element>(
+    window: &Window,
+    block: usize,
+    dy: *const S,
+    w: *const S,
+    dx: *mut S,
+    arena: Arena,
+    context: Context,
+) -> bool {
+    let Some(product) = product(window) else { return false };
+    let (size, positions) = (size(&product, block), product.positions());
+    let image = product.image();
+    let images = Images::<S> { window: &product, data: dy, along: Along::Columns };
+    let sample = (window.groups * size.rows * positions) as isize;
+    let place = Place {
+        rows: Offsets::new().axis(size.rows, positions as isize),
+        columns: Offsets::new().axis(window.samples, sample).axis(positions, 1),
+    };
+    let outs = Offsets::new().axis(window.groups, (size.rows * positions) as isize);
+    let added = Added { out: Shared(dx), place: &place, outs: &outs, positions };
+    let batch = Batch {
+        size,
+        left: w,
+        left_side: &Side {
+            lines: Offsets::new().axis(size.rows, 1),
+            terms: Offsets::new().axis(size.terms, size.rows as isize),
+        },
+        right_side: &product.unfolded(&image, images.sample()),
+        out: dx,
+        place: &place,
+        lefts: &Offsets::new().axis(window.groups, (size.rows * size.terms) as isize),
+        outs: &outs,
+        finish: Some(&added),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { multiply_staged(&batch, &images, arena, context) }
+}
