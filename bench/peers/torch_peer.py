@@ -1,7 +1,7 @@
 """PyTorch on the measured work: `torch_peer.py WORK…`, one line `row<TAB>unit<TAB>value` each.
 
 Work: lenet, mlp, gpt, gpt-bf16 (training steps; bf16 by autocast), each also with -compile behind it (through
-torch.compile), gemm, elementwise, first (one LeNet step, timed from outside), version. The number of threads is in THREADS.
+torch.compile), gemm, conv, elementwise, first (one LeNet step, timed from outside), version. The number of threads is in THREADS.
 """
 
 import os
@@ -141,6 +141,29 @@ def gemm():
         report(f"gemm {name}", "GFLOP/s", flops / seconds(lambda: torch.matmul(a, b, out=c)) / 1e9)
 
 
+def conv():
+    """Names as `meshwork bench conv` has them."""
+    for name in os.environ["CONV"].split():
+        sizes, kernel, *options = name.split("-")
+        sizes, (outputs, *kernel) = list(map(int, sizes.split("x"))), map(int, kernel.split("x"))
+        options = {"s": 1, "p": 0, "d": 1, "g": 1} | {option[0]: int(option[1:]) for option in options}
+        x, w = torch.randn(sizes), torch.randn(outputs, sizes[1] // options["g"], *kernel)
+        stride, padding, dilation = ([options[letter]] * len(kernel) for letter in "spd")
+        given = stride, padding, dilation, False, [0] * len(kernel), options["g"]
+        dy = torch.randn_like(torch.ops.aten.convolution(x, w, None, *given))
+        flops = 2 * dy.numel() * w[0].numel()
+
+        def gradient(*mask):
+            return torch.ops.aten.convolution_backward(dy, x, w, None, *given, mask)
+
+        for what, work in [
+            ("forward", lambda: torch.ops.aten.convolution(x, w, None, *given)),
+            ("input gradient", lambda: gradient(True, False, False)),
+            ("weight gradient", lambda: gradient(False, True, False)),
+        ]:
+            report(f"conv {name} {what}", "GFLOP/s", flops / seconds(work) / 1e9)
+
+
 def elementwise():
     n = 10_000
     a, b, out = torch.randn(n, n), torch.randn(n, n), torch.empty(n, n)
@@ -179,6 +202,7 @@ WORK = {
     "gpt-compile": lambda: transformer("gpt", "f32", True),
     "gpt-bf16-compile": lambda: transformer("gpt bf16", "bf16", True),
     "gemm": gemm,
+    "conv": conv,
     "elementwise": elementwise,
     "first": lambda: classifier("first step", lenet, 32, 6),
     "version": lambda: print(torch.__version__),

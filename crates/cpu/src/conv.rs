@@ -261,6 +261,7 @@ impl Unfolded {
             lefts: &self.lefts,
             outs: &self.outs,
             finish: None,
+            from_zero: false,
         };
         // SAFETY: the operands are dense and hold their elements, the output its own; a context's level is one
         // that the processor can run, and the arena checks its size.

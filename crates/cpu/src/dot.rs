@@ -146,6 +146,7 @@ fn float<S: Element>(m: &Matrices, inputs: &[Operand], to: To, scratch: &mut [u8
         lefts: &m.batch[0],
         outs: &m.batch[2],
         finish: tiles.as_ref().map(|tiles| tiles as &dyn Finish<S>),
+        from_zero: false,
     };
     // SAFETY: the operands hold their layouts' elements and the output its own, if there is one; a context's level is one
     // that the processor can run, and the arena checks its size.

@@ -231,6 +231,7 @@ fn gradient<S: Element>(
             place: &place,
             upwards: false,
             finish: None,
+            from_zero: false,
         };
         let gradient = { dy }.0.wrapping_add(group * window.outputs * positions).cast_const();
         let rows = channels.start * taps..channels.end * taps;

@@ -4,15 +4,19 @@
 use super::images::{Along, Images};
 use super::window::Window;
 use crate::Context;
-use crate::gemm::block::{Finish, Part};
 use crate::gemm::drive::{Batch, Source, multiply_staged, staged_bytes};
 use crate::gemm::scratch::Arena;
-use crate::gemm::{Element, Offsets, Place, Real, Side, Size};
-use crate::operand::Shared;
+use crate::gemm::{Element, Offsets, Place, Side, Size};
 
-/// The window of the product: the convolution of the other gradient, or `None` where elements meet more or fewer taps.
+/// Positions of a sample from which on this is the better way: of fewer, a task of the other one (`conv/input.rs`) has rows for
+/// several tiles, and stores planes as a whole.
+const POSITIONS: usize = 1 << 14;
+
+/// The window of the product: the convolution of the other gradient, or `None` where elements meet more or fewer taps, or
+/// this is not the better way.
 fn product(window: &Window) -> Option<Window> {
-    window.transposed().filter(|product| window.taps() == 1 && product.in_place())
+    let is_one = |product: &Window| window.taps() == 1 && product.in_place() && product.positions() >= POSITIONS;
+    window.transposed().filter(is_one)
 }
 
 fn size(product: &Window, block: usize) -> Size {
@@ -27,37 +31,7 @@ pub fn bytes<S: Element>(window: &Window, block: usize, threads: usize) -> Optio
     Some(staged_bytes::<S::Real>(size(&product, block), window.groups, threads, &|bounds| images.bytes(bounds)))
 }
 
-/// Stores sums, added to +0.
-struct Added<'a, S> {
-    out: Shared<S>,
-    place: &'a Place,
-    outs: &'a Offsets,
-    positions: usize,
-}
-
-impl<S: Element> Finish<S> for Added<'_, S> {
-    fn take(&self, part: Part, first: *mut S, [down, right]: [usize; 2]) {
-        for (i, row) in part.rows.enumerate() {
-            let mut column = part.columns.start;
-            while column < part.columns.end {
-                let end = part.columns.end.min((column / self.positions + 1) * self.positions);
-                let at = self.outs.at(part.product) + self.place.rows.at(row) + self.place.columns.at(column);
-                let from = first.wrapping_add(i * down + (column - part.columns.start) * right);
-                // SAFETY: the part's elements, and a run of the result that is this part's.
-                unsafe {
-                    let to = std::slice::from_raw_parts_mut(self.out.pointer().offset(at), end - column);
-                    for (j, to) in to.iter_mut().enumerate() {
-                        *to = S::narrow(S::Real::ZERO + (*from.add(j * right)).widen());
-                    }
-                }
-                column = end;
-            }
-        }
-    }
-}
-
-/// The gradient. Says whether it was computed: not where elements meet more or fewer taps, or where the product is cut along its
-/// terms.
+/// The gradient. Says whether it was computed: not where another way is better, or where the product is cut along its terms.
 ///
 /// # Safety
 /// The operands must be dense and hold their elements, the output its own; the arena must have [`bytes`], and the processor be able
@@ -80,8 +54,6 @@ pub unsafe fn run<S: Element>(
         rows: Offsets::new().axis(size.rows, positions as isize),
         columns: Offsets::new().axis(window.samples, sample).axis(positions, 1),
     };
-    let outs = Offsets::new().axis(window.groups, (size.rows * positions) as isize);
-    let added = Added { out: Shared(dx), place: &place, outs: &outs, positions };
     let batch = Batch {
         size,
         left: w,
@@ -93,8 +65,9 @@ pub unsafe fn run<S: Element>(
         out: dx,
         place: &place,
         lefts: &Offsets::new().axis(window.groups, (size.rows * size.terms) as isize),
-        outs: &outs,
-        finish: Some(&added),
+        outs: &Offsets::new().axis(window.groups, (size.rows * positions) as isize),
+        finish: None,
+        from_zero: true,
     };
     // SAFETY: the caller's promise.
     unsafe { multiply_staged(&batch, &images, arena, context) }

@@ -125,6 +125,7 @@ impl Bounds {
         next(room::<T>(rows * columns * self.chunks.matrices(self.terms)));
         next(room::<T>(height * width * COUNTER));
         next(room::<T>(height * width));
+        next(room::<T>(height * width));
         next(room::<T>(finished_rows(height) * width));
         for lines in [self.rows, self.rows, self.columns, self.columns, self.depth(), self.depth()] {
             next(room::<isize>(lines));
@@ -178,6 +179,8 @@ pub struct Product<'a, L: Element, O: Element<Real = L::Real>> {
     pub upwards: bool,
     /// What takes parts of the result as they are finished, and the number of the product; their tiles go downwards.
     pub finish: Option<(&'a dyn Finish<O>, usize)>,
+    /// Whether sums are at last added to +0, which makes +0 of −0.
+    pub from_zero: bool,
 }
 
 /// A slice over room in scratch memory.
@@ -251,6 +254,11 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
     let matrices: *mut L::Real = arena.take(padded_rows * padded_columns * chunks.matrices(terms.len()));
     let counter: *mut L::Real = arena.take(height * width * COUNTER);
     let spare: *mut L::Real = arena.take(height * width);
+    let zeros: *mut L::Real = arena.take(height * width);
+    if product.from_zero {
+        // SAFETY: room of this call; zeros are numbers of any kind.
+        unsafe { zeros.write_bytes(0, height * width) };
+    }
     let span = finished_rows(height);
     let finished: *mut O = arena.take::<L::Real>(span * width).cast();
     // SAFETY: rooms of this call.
@@ -296,7 +304,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
     // Numbers of the panels for so many terms.
     let in_pairs = pairs.is_some();
     let numbers = |terms: usize| if in_pairs { terms.div_ceil(2) } else { terms };
-    let mut merge = [std::ptr::null::<L::Real>(); u32::BITS as usize];
+    let mut merge = [std::ptr::null::<L::Real>(); u32::BITS as usize + 1];
     let mut ahead = Ahead::new();
     let mut start = 0;
     while start < terms.len() {
@@ -314,6 +322,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
             && length == terms.len()
             && store.place(0, 0).is_some()
             && product.finish.is_none()
+            && !product.from_zero
             && are_beside::<L::Real>([row_count, column_count], numbers(length));
         let elements = right::Elements {
             data: right(first..first + length),
@@ -484,6 +493,11 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                         call.merges += 1;
                         bits &= bits - 1;
                     }
+                    let ends_at_zero = product.from_zero && target.is_none();
+                    if ends_at_zero {
+                        merge[call.merges] = zeros;
+                        call.merges += 1;
+                    }
                     call.merge = merge.as_ptr();
                     match target {
                         Some(slot) => call.out = tile(slot, row),
@@ -496,7 +510,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                     }
                     // Tiles whose results kernels store themselves are one call, as long as it can ask for all that they need:
                     // each for its own and, in the rest of the time, for what the next one begins with.
-                    let mut most = if target.is_some() || direct { usize::MAX } else { 1 };
+                    let mut most = if target.is_some() || direct && !ends_at_zero { usize::MAX } else { 1 };
                     let time = asking.map_or(0, |terms| numbers(length) / terms);
                     let runs = (across * size_of::<L::Real>()).div_ceil(LINE) * (call.merges + 1);
                     let lines = if far { high * runs } else { 0 };

@@ -135,6 +135,8 @@ pub struct Batch<'a, S, O> {
     pub outs: &'a Offsets,
     /// Takes parts of results as they are finished; nothing is stored then.
     pub finish: Option<&'a dyn Finish<O>>,
+    /// Whether sums are at last added to +0, which makes +0 of −0; [`multiply_staged`] alone does that.
+    pub from_zero: bool,
 }
 
 /// Takes parts of the transposed results.
@@ -159,6 +161,7 @@ struct Held<'a, S, O> {
     lefts: Offsets,
     outs: Offsets,
     finish: Option<&'a dyn Finish<O>>,
+    from_zero: bool,
 }
 
 // SAFETY: as above.
@@ -175,6 +178,7 @@ impl<'a, S, O> Held<'a, S, O> {
             lefts: batch.lefts.clone(),
             outs: batch.outs.clone(),
             finish: batch.finish,
+            from_zero: batch.from_zero,
         }
     }
 }
@@ -480,7 +484,8 @@ pub unsafe fn multiply<S: Element, O: Element<Real = S::Real>>(
     }
 }
 
-/// Computes all products of a batch, whose right operands come from `source`. Says whether it did, as [`multiply`].
+/// Computes all products of a batch, whose right operands come from `source`. Says whether it did, as [`multiply`]; nor does it
+/// where sums that are cut into runs should be added to +0.
 ///
 /// # Safety
 /// As for [`multiply`], with the scratch memory of [`scratch_bytes`] for an operand that is there, of [`staged_bytes`] for another.
@@ -507,7 +512,7 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
     let lies = Lies { may_share: source.is_there() && !is_in_pairs && want == Want::Nothing, is_crowded, want };
     let plan = Plan::new(&kernels, size, products, threads, lies);
     let [row_parts, column_parts, runs] = plan.parts;
-    if runs > 1 && batch.finish.is_some() {
+    if runs > 1 && (batch.finish.is_some() || batch.from_zero) {
         return false;
     }
     let bytes = [plan.bounds.bytes::<L::Real>(), room::<u8>(source.bytes(&plan.bounds))];
@@ -548,7 +553,8 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
                 let (out, place) = (batch.out.wrapping_offset(batch.outs.at(product)), &batch.place);
                 let finish = batch.finish.map(|finish| (finish, product));
                 let upwards = row < row_parts / 2;
-                let product = Product { size, left, right_side, packed, out, place, upwards, finish };
+                let from_zero = batch.from_zero;
+                let product = Product { size, left, right_side, packed, out, place, upwards, finish, from_zero };
                 compute(context.level, &product, &mut right, &plan.bounds, rows, columns, terms, room);
             } else {
                 let (out, place) = ({ partial }.0.add((run * products + product) * numbers), &dense);
@@ -561,6 +567,7 @@ pub unsafe fn multiply_staged<L: Element, R: Element<Real = L::Real>, O: Element
                     place,
                     upwards: false,
                     finish: None,
+                    from_zero: false,
                 };
                 compute(context.level, &product, &mut right, &plan.bounds, rows, columns, terms, room);
             }

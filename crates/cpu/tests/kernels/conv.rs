@@ -354,6 +354,12 @@ fn gradients_that_meet_one_tap() {
     Case::new(&[3, 8, 5, 7], &[12, 4, 1, 1], &[1, 1], &[0, 0], &[1, 1], 2).check::<f32>();
     Case::new(&[3, 8, 5, 7], &[12, 4, 1, 1], &[1, 1], &[0, 0], &[1, 1], 2).check::<half::bf16>();
     Case::new(&[2, 40, 70], &[90, 40, 1], &[1], &[0], &[2], 1).check::<f32>();
+    // So many positions that it is a product.
+    Case::new(&[2, 10, 130, 130], &[6, 5, 1, 1], &[1, 1], &[0, 0], &[1, 1], 2).check::<f32>();
+    Case::new(&[1, 5, 17000], &[7, 5, 1], &[1], &[0], &[1], 1).check::<half::f16>();
+    let case = Case::new(&[1, 9, 17, 31, 33], &[40, 9, 1, 1, 1], &[1, 1, 1], &[0, 0, 0], &[1, 1, 1], 1);
+    let case = Case { blocking: Blocking::Every(16), ..case };
+    case.check_input(&vec![1e-30f32; case.y.numel()], &vec![-1e-30f32; case.w.numel()]);
     // Sums that are −0 become +0.
     for kernel in [1, 3] {
         let case = Case::new(&[2, 17, 9, 14], &[16, 17, kernel, kernel], &[1, 1], &[kernel / 2; 2], &[1, 1], 1);
