@@ -45,13 +45,16 @@ const LAYERS: [&str; 12] = [
 /// Parses `16x64x56x56-128x3x3-s2-p1-d1-g1`: the input (samples, channels, spatial sizes), the kernel (channels of the output,
 /// spatial sizes), then stride, padding, dilation and groups where they are not 1, 0, 1 and 1.
 pub fn parse(text: &str) -> Result<Layer, String> {
-    layer(text).ok_or_else(|| {
+    let layer = layer(text).ok_or_else(|| {
         "a layer such as 16x64x56x56-128x3x3-s2-p1 (input, channels and size of the kernel, with -s, -p, -d and -g for stride, \
          padding, dilation and groups)"
             .to_string()
-    })
+    })?;
+    let fits = layer.fits().unwrap_or(false);
+    fits.then_some(layer).ok_or_else(|| "a layer whose kernel and groups fit its input".to_string())
 }
 
+/// What the words say; no more dimensions than there are, and as many in the kernel as in the input.
 fn layer(text: &str) -> Option<Layer> {
     let mut words = text.split('-');
     let mut sizes =
@@ -69,13 +72,7 @@ fn layer(text: &str) -> Option<Layer> {
         };
         *of = number.parse().ok().filter(|n| *n > 0 || letter == "p")?;
     }
-    let dims = layer.kernel.len() - 1;
-    let agrees = (1..=3).contains(&dims) && layer.input.len() == dims + 2;
-    let grouped = agrees && layer.input[1].is_multiple_of(layer.groups) && layer.kernel[0].is_multiple_of(layer.groups);
-    let reach = |tap: usize| (tap - 1).checked_mul(layer.dilation)?.checked_add(1);
-    let padded = |size: usize| layer.padding.checked_mul(2)?.checked_add(size);
-    let fits = |d: usize| Some(reach(layer.kernel[d + 1])? <= padded(layer.input[d + 2])?);
-    (grouped && (0..dims).all(|d| fits(d) == Some(true))).then_some(layer)
+    ((2..=4).contains(&layer.kernel.len()) && layer.input.len() == layer.kernel.len() + 1).then_some(layer)
 }
 
 impl std::fmt::Display for Layer {
@@ -94,6 +91,16 @@ impl std::fmt::Display for Layer {
 }
 
 impl Layer {
+    /// Whether groups divide the channels, and the kernel lies in the padded input; `None` where that is beyond all numbers.
+    fn fits(&self) -> Option<bool> {
+        let mut fits = self.input[1].is_multiple_of(self.groups) && self.kernel[0].is_multiple_of(self.groups);
+        for (tap, size) in self.kernel[1..].iter().zip(&self.input[2..]) {
+            let reach = (tap - 1).checked_mul(self.dilation)?.checked_add(1)?;
+            fits &= reach <= self.padding.checked_mul(2)?.checked_add(*size)?;
+        }
+        Some(fits)
+    }
+
     fn options(&self) -> ConvOptions {
         ConvOptions {
             stride: self.stride.into(),

@@ -59,6 +59,23 @@ fn rows() {
     }
     assert!((number(&rows[1], "gflops") * number(&rows[1], "seconds") * 1e9 - 2.0 * 3.0 * 720.0).abs() < 1e-6);
 
+    let layers = ["2x3x9-4x3-p1", "2x4x6x5-6x3x3-s2-g2", "1x2x4x5x6-3x1x2x3-d2"];
+    let report = json(&format!("bench conv --layer {} --json", layers.join(" --layer ")));
+    let rows = report["rows"].as_array().unwrap();
+    let what = ["forward", "input gradient", "weight gradient"];
+    let names: Vec<String> =
+        layers.iter().flat_map(|layer| what.iter().map(move |what| format!("{layer} {what}"))).collect();
+    assert_eq!(rows.iter().map(|row| row["name"].as_str().unwrap()).collect::<Vec<_>>(), names);
+    // Outputs, and the terms of each.
+    for (rows, [outputs, terms]) in
+        rows.chunks(3).zip([[2 * 4 * 9, 3 * 3], [2 * 6 * 2 * 2, 2 * 9], [3 * 4 * 3 * 2, 2 * 6]])
+    {
+        let flops = 2.0 * f64::from(outputs * terms);
+        for row in rows {
+            assert!((number(row, "gflops") * number(row, "seconds") * 1e9 / flops - 1.0).abs() < 1e-9, "{row}");
+        }
+    }
+
     let report = json("bench elementwise --size 50 --threads 1 --json");
     assert_eq!(report["machine"]["threads"], 1);
     let rows = report["rows"].as_array().unwrap();

@@ -69,6 +69,18 @@ fn flags_and_names() {
         ("bench gemm --shape 3x", "--shape: \"3x\" is not sizes such as 256x800x128 (m, k, n) or 64x64x64x64"),
         ("bench gemm --shape 3x4x5-tx", "--shape: \"3x4x5-tx\" is not sizes such as 256x800x128"),
         ("bench gemm --shape 2x3x4x5-grad", "--shape: \"2x3x4x5-grad\" is not sizes such as 256x800x128"),
+        ("bench conv --layer 3x", "--layer: \"3x\" is not a layer such as 16x64x56x56-128x3x3-s2-p1"),
+        ("bench conv --layer 2x3x9x9-4x3", "--layer: \"2x3x9x9-4x3\" is not a layer such as"),
+        ("bench conv --layer 2x3x9-4x3-q1", "--layer: \"2x3x9-4x3-q1\" is not a layer such as"),
+        ("bench conv --layer 2x3x9-4x3-s0", "--layer: \"2x3x9-4x3-s0\" is not a layer such as"),
+        (
+            "bench conv --layer 2x3x9-4x3-g2",
+            "--layer: \"2x3x9-4x3-g2\" is not a layer whose kernel and groups fit its input",
+        ),
+        (
+            "bench conv --layer 2x3x9-4x11",
+            "--layer: \"2x3x9-4x11\" is not a layer whose kernel and groups fit its input",
+        ),
         ("bench elementwise --size 99999999", "such a shape does not fit into memory"),
         ("bench train lenet --steps 0", "--steps: \"0\" is not a whole number of at least 1, such as 64"),
         (

@@ -394,6 +394,7 @@ mod tests {
                 assert!(found.iter().zip(&positions).all(|(found, &place)| *found == Some(place as usize)));
             }
         }
-        assert_eq!(vectors(&plane([56, 56], 58), 16).len(), 203);
+        // Row by row there would be 224.
+        assert_eq!(vectors(&plane([56, 56], 58), 16).len(), 202);
     }
 }

@@ -134,19 +134,39 @@ impl<S: Element> Source<S::Real> for Images<'_, S> {
         if self.in_place() {
             return self.data.wrapping_add(group * w.channels * image.plane()).cast();
         }
-        // The product's other index is (channel, tap): the terms are all of them, the columns may be a part.
-        let (range, channels) = match self.along {
-            Along::Columns => (columns, 0..w.channels),
-            Along::Terms => (terms, columns.start / w.taps()..columns.end.div_ceil(w.taps())),
+        // The product's other index is (channel, tap).
+        let (range, other) = match self.along {
+            Along::Columns => (columns, terms),
+            Along::Terms => (terms, columns),
         };
         let samples = range.start / w.positions()..(range.end - 1) / w.positions() + 1;
-        if samples.start < staged.start || samples.end > staged.end {
+        let channels = other.start / w.taps()..other.end.div_ceil(w.taps());
+        let copy = |channels: Range<usize>| {
             for (i, sample) in samples.clone().enumerate() {
                 // SAFETY: the room has as many samples as a range touches.
                 unsafe { self.copy(&image, sample, group, channels.clone(), room.add(i * self.sample())) };
             }
-            *staged = samples;
+        };
+        match self.along {
+            // A task keeps its samples; what is staged are channels, those of a chunk of terms after those of the one before.
+            Along::Columns => {
+                if channels.start < staged.start || channels.start > staged.end {
+                    *staged = channels.start..channels.start;
+                }
+                if channels.end > staged.end {
+                    copy(staged.end..channels.end);
+                    staged.end = channels.end;
+                }
+            }
+            // A task keeps its channels; what is staged are samples.
+            Along::Terms => {
+                if samples.start < staged.start || samples.end > staged.end {
+                    copy(channels);
+                    *staged = samples.clone();
+                }
+            }
         }
-        room.wrapping_sub(staged.start * self.sample())
+        let first = if self.along == Along::Columns { samples.start } else { staged.start };
+        room.wrapping_sub(first * self.sample())
     }
 }

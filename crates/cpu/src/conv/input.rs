@@ -25,6 +25,9 @@ use meshwork_graph::{DType, Layout, Shape};
 /// Bytes of columns that a thread holds at once, about.
 const COLUMNS: usize = 256 << 10;
 
+/// Numbers that are packed by one thread.
+const PACKED: usize = 4096;
+
 /// Tiles that the columns of a task should about fill.
 const COLUMN_TILES: usize = 16;
 
@@ -184,11 +187,16 @@ fn gradient<S: Element>(
         Side { lines: Offsets::new().axis(size.rows, 1), terms: Offsets::new().axis(size.terms, size.rows as isize) };
     let packed: Vec<Shared<S::Real>> =
         (0..window.groups).map(|_| Shared(arena.take(packed_left(&size, plan.bounds.tile.rows)))).collect();
-    context.par.run(window.groups, &|group| {
-        // SAFETY: the group's weights and its own room.
-        unsafe {
-            let data = w.as_ptr().add(group * size.rows * size.terms);
-            pack_left(level, data, &weight_side, &size, plan.bounds.tile.rows, { packed[group] }.0);
+    let panels = size.rows.div_ceil(plan.bounds.tile.rows);
+    context.par.ranges(window.groups * panels, 1 + PACKED / (size.terms * plan.bounds.tile.rows), &|range| {
+        for i in range {
+            let (group, panel) = (i / panels, i % panels);
+            // SAFETY: the group's weights and a panel of its own room.
+            unsafe {
+                let data = w.as_ptr().add(group * size.rows * size.terms);
+                let (height, to) = (plan.bounds.tile.rows, { packed[group] }.0);
+                pack_left(level, data, &weight_side, &size, height, panel..panel + 1, to);
+            }
         }
     });
 

@@ -345,9 +345,10 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         };
         let left = match product.left {
             Left::Panels(data) => {
+                let distance = left::panel_distance(product.size.terms, height);
                 // SAFETY: term `first` of the panels, the first of which has row `rows.start`.
-                let data = unsafe { data.add((rows.start / height) * height * product.size.terms + first * height) };
-                left::Chunk::packed(level, height, data, (height * product.size.terms) as isize)
+                let data = unsafe { data.add(rows.start / height * distance + first * height) };
+                left::Chunk::packed(level, height, data, distance as isize)
             }
             Left::Elements(data, side) => {
                 let steps = [left_line, side.terms.fill(first, left_terms)];

@@ -40,29 +40,36 @@ pub enum Left<'a, S: Element> {
     Panels(*const S::Real),
 }
 
-/// Numbers that [`pack_left`] writes.
-pub fn packed_left(size: &Size, height: usize) -> usize {
-    size.rows.next_multiple_of(height) * size.terms + SLACK
+/// The distance of the panels of [`Left::Panels`]: what the last store of one writes beyond it is nobody's.
+pub fn panel_distance(terms: usize, height: usize) -> usize {
+    height * terms + SLACK
 }
 
-/// Packs the whole left operand for [`Left::Panels`].
+/// Numbers of all panels that [`pack_left`] writes.
+pub fn packed_left(size: &Size, height: usize) -> usize {
+    size.rows.div_ceil(height) * panel_distance(size.terms, height)
+}
+
+/// Packs some panels of the left operand for [`Left::Panels`].
 ///
 /// # Safety
-/// The elements must be readable, and `out` must have room for [`packed_left`] numbers. Panels must be packed in
-/// ascending order or have a vector of slack: a panel's last store may reach into the next one.
+/// The elements must be readable, and `out` must have room for [`packed_left`] numbers, those of the panels used by nobody else.
 pub unsafe fn pack_left<S: Element>(
     level: Level,
     data: *const S,
     side: &Side,
     size: &Size,
     height: usize,
+    panels: Range<usize>,
     out: *mut S::Real,
 ) {
-    let (mut rows, mut terms) = (vec![0; size.rows], vec![0; size.terms]);
-    side.lines.fill(0, &mut rows);
+    let first = panels.start * height;
+    let (mut rows, mut terms) = (vec![0; (panels.end * height).min(size.rows) - first], vec![0; size.terms]);
+    side.lines.fill(first, &mut rows);
     side.terms.fill(0, &mut terms);
+    let distance = panel_distance(size.terms, height);
     // SAFETY: the caller's promise.
-    unsafe { pack(level, data, &rows, &terms, dense(height, terms.len()), out) };
+    unsafe { pack(level, data, &rows, &terms, [height, distance], out.add(panels.start * distance)) };
 }
 
 /// Panels of the left side as the kernels read them.
