@@ -196,7 +196,7 @@ impl Unfolded {
                         return true;
                     }
                     let suits = |lanes| along_x86::suits(self, threads, lanes);
-                    let Some(lanes) = abreast_x86::lanes(level, suits) else { return false };
+                    let Some(lanes) = along_x86::lanes(level, suits) else { return false };
                     along_x86::forward((self, lanes), images.data, left, out, arena, context);
                 }
                 Along::Terms => {

@@ -7,17 +7,17 @@
 //! adds a zero to a sum that is no −0, so nothing, unless its weight is infinite or not a number; then another way computes it.
 
 use super::Unfolded;
-use super::abreast_x86::TAPS;
-use super::direct_x86::table;
+use super::abreast_x86::{self, TAPS};
 use super::images::{Along, Images};
 use super::tile_x86::{self, BLOCKS, Call, Place};
-use super::window::Window;
+use super::window::{Window, table};
 use crate::Context;
 use crate::gemm::Offsets;
 use crate::gemm::drive::Source;
-use crate::gemm::scratch::{Arena, room};
+use crate::gemm::scratch::{Arena, Slots, room};
 use crate::operand::Shared;
 use crate::par::with_slots;
+use crate::simd::{Level, UP_TO_ZEN_4};
 use std::arch::x86_64::*;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,8 +69,21 @@ fn vectors(positions: &[isize], lanes: usize) -> Vec<Vector> {
 }
 
 /// Offsets of the output positions in a channel of an image.
-fn positions(window: &Window) -> Vec<isize> {
-    table(&window.position_offsets(Offsets::new(), &window.image()), window.positions())
+fn positions(window: &Window) -> Offsets {
+    window.position_offsets(Offsets::new(), &window.image())
+}
+
+/// How many [`vectors`] there are, or `None` where images are shorter than one.
+fn count(window: &Window, lanes: usize) -> Option<usize> {
+    let (positions, row) = (positions(window), window.output[2]);
+    let (mut vectors, mut end) = (0, 0);
+    for first in (0..positions.len).step_by(row) {
+        let start = positions.at(first) as usize;
+        let here = (start + row).saturating_sub(end.max(start)).div_ceil(lanes);
+        vectors += here;
+        end = end.max(start) + if here > 0 { here * lanes } else { 0 };
+    }
+    (positions.at(positions.len - 1) as usize + 1 >= lanes).then_some(vectors)
 }
 
 /// Rows that are computed in about the time in which what they need is packed: for the convolution, and for the gradient, whose
@@ -92,12 +105,8 @@ fn fits(window: &Window, lanes: usize, threads: usize, packing: usize) -> bool {
     {
         return false;
     }
-    let positions = positions(window);
-    if (positions[positions.len() - 1] as usize) + 1 < lanes {
-        return false;
-    }
-    let computed = vectors(&positions, lanes).len() * lanes * window.outputs;
-    computed <= positions.len() * (window.outputs + packing)
+    let Some(vectors) = count(window, lanes) else { return false };
+    vectors * lanes * window.outputs <= window.positions() * (window.outputs + packing)
 }
 
 /// Whether this is the better way for the convolution.
@@ -113,6 +122,13 @@ pub fn suits_input(window: &Window, block: usize, threads: usize, lanes: usize) 
         && window.outputs.div_ceil(block) <= BLOCKS
         && window.channels * window.samples * window.positions() * window.plane() > 0
         && window.transposed().is_some_and(|window| fits(&window, lanes, threads, PACKING[1]))
+}
+
+/// Numbers in the longest vectors of a level that suit; where vectors of sixteen are twice as fast as those of eight, these are not
+/// worth what they fill better.
+pub fn lanes(level: Level, suit: impl Fn(usize) -> bool) -> Option<usize> {
+    let suit = |lanes| (lanes == 16 || level < Level::Avx512 || *UP_TO_ZEN_4) && suit(lanes);
+    abreast_x86::lanes(level, suit)
 }
 
 /// Bytes for: the panels of a group's weight; a slot's image, and the sums of a tile.
@@ -154,8 +170,8 @@ struct Work<'a> {
     block: usize,
     /// Whether the sums of taps are added from +0 on.
     adds: bool,
-    /// Bytes of a slot's image and sums.
-    rooms: [usize; 2],
+    /// A slot's image and sums.
+    rooms: Slots,
 }
 
 impl Work<'_> {
@@ -163,24 +179,23 @@ impl Work<'_> {
     ///
     /// # Safety
     /// As for [`forward`].
-    unsafe fn run(&self, x: *const f32, out: *mut f32, mut arena: Arena, context: Context) {
+    unsafe fn run(&self, x: *const f32, out: *mut f32, context: Context) {
         let (window, lanes) = (self.window, self.lanes);
         let slots = context.par.lanes();
-        let rooms = arena.slots(slots, self.rooms.iter().sum());
         let cuts = shares(window, lanes, slots);
-        let vectors = vectors(&positions(window), lanes);
+        let vectors = vectors(&table(&positions(window)), lanes);
         let mut places: Vec<Place> = vectors.iter().map(|v| Place { from: v.from as isize, to: 0 }).collect();
         let wide: Vec<usize> = tile_x86::columns(lanes, &places).map(<[Place]>::len).collect();
         let columns = wide.iter().flat_map(|&wide| 0..wide);
         places.iter_mut().zip(columns).for_each(|(place, column)| place.to = (column * lanes) as isize);
         let images = Images::<f32> { window, data: x, along: Along::Columns };
         let (positions, all_terms, rows) = (window.positions(), window.channels * window.taps(), window.outputs);
-        let (out, images) = (Shared(out), &images);
+        let (out, images, image) = (Shared(out), &images, images.room(1));
         with_slots(context.par, slots, window.samples * window.groups * cuts, |slot, task| {
             let (cut, rest) = (task % cuts, task / cuts);
             let (group, sample) = (rest % window.groups, rest / window.groups);
-            let mut room = rooms.room(slot);
-            let staged = room.split(self.rooms[0]).take::<u8>(self.rooms[0]).cast();
+            let mut room = self.rooms.room(slot);
+            let staged = room.take::<u8>(image).cast();
             let sums: *mut f32 = room.take(tile_x86::sums(lanes));
             let mine = cut * self.tiles.len() / cuts..(cut + 1) * self.tiles.len() / cuts;
             // SAFETY: the slot's rooms, operands of the caller; these rows of the sample belong to this task.
@@ -271,25 +286,18 @@ pub unsafe fn forward(
 ) {
     let (window, terms, outputs) = (&u.window, u.size.terms, u.window.outputs);
     let threads = context.par.lanes();
-    let [_, rooms @ ..] = rooms(window, [terms, 1], lanes, threads);
+    let [_, image, sums] = rooms(window, [terms, 1], lanes, threads);
+    let rooms = arena.slots(threads, image + sums);
     let tiles = tile_x86::tiles(outputs, shares(window, lanes, threads), lanes);
-    let panels: Vec<Shared<f32>> =
-        (0..window.groups * tiles.len()).map(|_| Shared(arena.take(tile_x86::panel(lanes, terms)))).collect();
-    let (w, side) = (Shared(w.cast_mut()), (0..terms as isize).collect::<Vec<_>>());
-    context.par.ranges(panels.len(), 1, &|range| {
-        for i in range {
-            let (group, tile) = (i / tiles.len(), &tiles[i % tiles.len()]);
-            let rows: Vec<isize> = tile.clone().map(|row| ((group * outputs + row) * terms) as isize).collect();
-            // SAFETY: the group's weight, and a room of this task.
-            unsafe { tile_x86::pack_panel(context.level, w.pointer(), &rows, &side, panels[i].pointer()) };
-        }
-    });
+    // SAFETY: the caller's promise.
+    let panels =
+        unsafe { tile_x86::pack_panels(w, [window.groups, outputs, terms], (&tiles, lanes), &mut arena, context) };
     let images = Images::<f32> { window, data: x, along: Along::Columns };
-    let offsets = table(&window.unfolded(&window.image(), images.sample()).terms, terms);
+    let offsets = table(&window.unfolded(&window.image(), images.sample()).terms);
     let (taps, block) = (&[0], u.size.block);
     let work = Work { window, lanes, tiles: &tiles, panels: &panels, taps, terms: &offsets, block, adds: false, rooms };
     // SAFETY: the caller's promise.
-    unsafe { work.run(x, out, arena, context) };
+    unsafe { work.run(x, out, context) };
 }
 
 /// The gradient by the input. Says whether it was computed: not where zeros of the border would be multiplied with what is
@@ -308,7 +316,8 @@ pub unsafe fn input(
 ) -> bool {
     let (transposed, count) = (window.transposed().expect("a window that suits"), window.taps());
     let (outputs, channels, threads) = (window.outputs, window.channels, context.par.lanes());
-    let [_, rooms @ ..] = rooms(&transposed, [outputs, count], lanes, threads);
+    let [_, image, sums] = rooms(&transposed, [outputs, count], lanes, threads);
+    let rooms = arena.slots(threads, image + sums);
     let tiles = tile_x86::tiles(channels, shares(&transposed, lanes, threads), lanes);
     let panels: Vec<Shared<f32>> =
         (0..window.groups * tiles.len() * count).map(|_| Shared(arena.take(tile_x86::panel(lanes, outputs)))).collect();
@@ -333,12 +342,12 @@ pub unsafe fn input(
     let image = transposed.image();
     let terms: Vec<isize> = (0..outputs).map(|output| (output * image.plane()) as isize).collect();
     // The last tap meets the first element of the border.
-    let mut taps = table(&transposed.tap_offsets(Offsets::new(), &image), count);
+    let mut taps = table(&transposed.tap_offsets(Offsets::new(), &image));
     taps.reverse();
     let (window, tiles, panels) = (&transposed, &tiles, &panels);
     let work = Work { window, lanes, tiles, panels, taps: &taps, terms: &terms, block, adds: true, rooms };
     // SAFETY: the caller's promise.
-    unsafe { work.run(dy, dx, arena, context) };
+    unsafe { work.run(dy, dx, context) };
     true
 }
 
@@ -367,6 +376,8 @@ unsafe fn pack_taps(w: *const f32, [outputs, step]: [usize; 2], channels: usize,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use meshwork_graph::Shape;
+    use meshwork_graph::ops::{ConvGeometry, Spatial};
 
     /// Positions of a plane in an image whose rows are `pitch` apart.
     fn plane([rows, columns]: [usize; 2], pitch: usize) -> Vec<isize> {
@@ -392,6 +403,30 @@ mod tests {
                     }
                 }
                 assert!(found.iter().zip(&positions).all(|(found, &place)| *found == Some(place as usize)));
+            }
+        }
+    }
+
+    #[test]
+    fn vectors_are_counted_row_by_row() {
+        for (stride, padding, sizes) in
+            [(1, 1, [56, 56]), (2, 1, [28, 31]), (1, 2, [7, 9]), (1, 0, [9, 40]), (3, 2, [20, 20])]
+        {
+            let geometry = ConvGeometry {
+                stride: Spatial::from_slice(&[stride; 2]),
+                padding: Spatial::from_slice(&[padding; 2]),
+                dilation: Spatial::from_slice(&[1; 2]),
+                groups: 1,
+            };
+            let (x, w) = (Shape::new(&[1, 4, sizes[0], sizes[1]]), Shape::new(&[8, 4, 3, 3]));
+            let y = geometry.output(&x[2..], &w[2..]).expect("a kernel that fits");
+            let window = Window::new(&geometry, &x, &w, &Shape::new(&[1, 8, y[0], y[1]]));
+            for lanes in [8, 16] {
+                assert_eq!(
+                    count(&window, lanes),
+                    Some(vectors(&table(&positions(&window)), lanes).len()),
+                    "{window:?}"
+                );
             }
         }
         // Row by row there would be 224.

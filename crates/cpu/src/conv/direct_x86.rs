@@ -6,6 +6,7 @@
 //!   by side, elements of the image are broadcast. Every block of samples is a task of its own.
 
 use super::images::Images;
+use super::window::table;
 use super::{Unfolded, Window};
 use crate::Context;
 use crate::gemm::Side;
@@ -27,13 +28,6 @@ const CHANNELS: usize = 4;
 
 /// Terms of a weight gradient that are packed at once.
 const DEPTH: usize = 256;
-
-/// All offsets of one index of an operand.
-pub fn table(offsets: &crate::gemm::Offsets, count: usize) -> Vec<isize> {
-    let mut out = vec![0; count];
-    offsets.fill(0, &mut out);
-    out
-}
 
 /// Whether [`forward`] is the better way at levels that can run it.
 pub fn suits_forward(window: &Window) -> bool {
@@ -175,7 +169,7 @@ pub unsafe fn forward(
 ) {
     let window = &u.window;
     let side = window.unfolded(&window.image(), images.sample());
-    let (terms, pairs) = (table(&side.terms, u.size.terms), pairs(window, &side));
+    let (terms, pairs) = (table(&side.terms), pairs(window, &side));
     let (positions, outputs) = (window.positions(), window.outputs);
     let bytes = room::<u8>(images.room(1));
     let rooms = arena.slots(context.par.lanes(), bytes);
@@ -332,8 +326,8 @@ pub unsafe fn weight(
 ) {
     let (window, size) = (&u.window, &u.size);
     let side = window.unfolded(&window.image(), images.sample());
-    let rows = table(&side.terms, size.columns);
-    let outputs = table(&u.left.lines, window.outputs);
+    let rows = table(&side.terms);
+    let outputs = table(&u.left.lines);
     let across = window.outputs.next_multiple_of(LANES);
     let (blocks, numbers, panels) = (size.terms.div_ceil(size.block), size.columns * across, panels(window.outputs));
     let [partial_bytes, stage_bytes, packed_bytes] = weight_rooms(u, images);

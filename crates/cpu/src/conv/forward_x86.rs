@@ -72,18 +72,10 @@ pub unsafe fn forward(
     let tiles = tile_x86::tiles(outputs, cuts, lanes);
     let [_, slot_bytes] = rooms(u, &images);
     let rooms = arena.slots(slots, slot_bytes);
-    let panels: Vec<Shared<f32>> =
-        (0..window.groups * tiles.len()).map(|_| Shared(arena.take(tile_x86::panel(lanes, terms)))).collect();
-    let (x, w, out) = (Shared(x.cast_mut()), Shared(w.cast_mut()), Shared(out));
-    let along: Vec<isize> = (0..terms as isize).collect();
-    context.par.ranges(panels.len(), 1, &|range| {
-        for i in range {
-            let (group, tile) = (i / tiles.len(), &tiles[i % tiles.len()]);
-            let rows: Vec<isize> = tile.clone().map(|row| ((group * outputs + row) * terms) as isize).collect();
-            // SAFETY: the group's weight, and a room of this task.
-            unsafe { tile_x86::pack_panel(context.level, w.pointer(), &rows, &along, panels[i].pointer()) };
-        }
-    });
+    let (x, out) = (Shared(x.cast_mut()), Shared(out));
+    // SAFETY: the caller's promise.
+    let panels =
+        unsafe { tile_x86::pack_panels(w, [window.groups, outputs, terms], (&tiles, lanes), &mut arena, context) };
     let (offsets, positions) = (images.terms(), images.positions());
     let places: Vec<Place> =
         positions.iter().enumerate().map(|(i, &from)| Place { from, to: (i % POSITIONS * lanes) as isize }).collect();

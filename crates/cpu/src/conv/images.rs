@@ -147,7 +147,7 @@ impl<S: Element> Source<S::Real> for Images<'_, S> {
                 unsafe { self.copy(&image, sample, group, channels.clone(), room.add(i * self.sample())) };
             }
         };
-        match self.along {
+        let first = match self.along {
             // A task keeps its samples; what is staged are channels, those of a chunk of terms after those of the one before.
             Along::Columns => {
                 if channels.start < staged.start || channels.start > staged.end {
@@ -157,6 +157,7 @@ impl<S: Element> Source<S::Real> for Images<'_, S> {
                     copy(staged.end..channels.end);
                     staged.end = channels.end;
                 }
+                samples.start
             }
             // A task keeps its channels; what is staged are samples.
             Along::Terms => {
@@ -164,9 +165,9 @@ impl<S: Element> Source<S::Real> for Images<'_, S> {
                     copy(channels);
                     *staged = samples.clone();
                 }
+                staged.start
             }
-        }
-        let first = if self.along == Along::Columns { samples.start } else { staged.start };
+        };
         room.wrapping_sub(first * self.sample())
     }
 }

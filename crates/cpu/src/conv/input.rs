@@ -3,7 +3,7 @@
 //! Where there are samples for all numbers of a vector, tiles of the product are added to their images instead
 //! (`conv/input_x86.rs`).
 
-use super::window::{Image, Window};
+use super::window::{Image, Window, table};
 #[cfg(target_arch = "x86_64")]
 use super::{abreast_x86, along_x86, gather_x86, input_x86};
 use super::{block, depthwise, pointwise};
@@ -160,7 +160,7 @@ fn gradient<S: Element>(
     }
     #[cfg(target_arch = "x86_64")]
     if same::<S, f32>()
-        && let Some(lanes) = abreast_x86::lanes(level, |lanes| along_x86::suits_input(window, block, threads, lanes))
+        && let Some(lanes) = along_x86::lanes(level, |lanes| along_x86::suits_input(window, block, threads, lanes))
     {
         let (dy, w) = (dy.cast(), w.cast());
         // SAFETY: as above.
@@ -195,7 +195,7 @@ fn gradient<S: Element>(
             unsafe {
                 let data = w.as_ptr().add(group * size.rows * size.terms);
                 let (height, to) = (plan.bounds.tile.rows, { packed[group] }.0);
-                pack_left(level, data, &weight_side, &size, height, panel..panel + 1, to);
+                pack_left(level, data, &weight_side, &size, height, panel, to);
             }
         }
     });
@@ -207,14 +207,9 @@ fn gradient<S: Element>(
         terms: Offsets::new().axis(window.outputs, positions as isize),
     };
     let scattered = window.scattered(&plan.image);
-    let offsets = |o: &Offsets| {
-        let mut out = vec![0; o.len];
-        o.fill(0, &mut out);
-        out
-    };
     let adder = Adder {
-        taps: offsets(&scattered.lines),
-        rows: offsets(&scattered.terms).into_iter().step_by(window.output[2]).collect(),
+        taps: table(&scattered.lines),
+        rows: table(&scattered.terms).into_iter().step_by(window.output[2]).collect(),
         length: window.output[2],
     };
     let across = plan.bounds.columns;

@@ -2,8 +2,10 @@
 
 use super::abreast_x86::LANES;
 use super::direct_x86::{balanced, shares};
+use crate::Context;
 use crate::gemm::pack::{SLACK, dense, pack};
-use crate::gemm::scratch::room;
+use crate::gemm::scratch::{Arena, room};
+use crate::operand::Shared;
 use crate::simd::Level;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -210,6 +212,30 @@ pub fn panel(lanes: usize, terms: usize) -> usize {
 /// Bytes of [`panel`].
 pub fn panel_bytes(lanes: usize, terms: usize) -> usize {
     room::<f32>(panel(lanes, terms))
+}
+
+/// Copies the weights of all groups' tiles, which lie output by output, to a panel each.
+///
+/// # Safety
+/// As for [`pack_panel`]; `arena` must have [`panel_bytes`] for each.
+pub unsafe fn pack_panels(
+    w: *const f32,
+    [groups, outputs, terms]: [usize; 3],
+    (tiles, lanes): (&[Range<usize>], usize),
+    arena: &mut Arena,
+    context: Context,
+) -> Vec<Shared<f32>> {
+    let panels: Vec<Shared<f32>> = (0..groups * tiles.len()).map(|_| Shared(arena.take(panel(lanes, terms)))).collect();
+    let (w, along) = (Shared(w.cast_mut()), (0..terms as isize).collect::<Vec<_>>());
+    context.par.ranges(panels.len(), 1, &|range| {
+        for i in range {
+            let (group, tile) = (i / tiles.len(), &tiles[i % tiles.len()]);
+            let rows: Vec<isize> = tile.clone().map(|row| ((group * outputs + row) * terms) as isize).collect();
+            // SAFETY: the caller's promise; a room of this task.
+            unsafe { pack_panel(context.level, w.pointer(), &rows, &along, panels[i].pointer()) };
+        }
+    });
+    panels
 }
 
 /// Copies the weights of a tile, whose outputs and terms lie there, term by term.

@@ -51,6 +51,13 @@ impl Image {
     }
 }
 
+/// All offsets of an index.
+pub fn table(offsets: &Offsets) -> Vec<isize> {
+    let mut out = vec![0; offsets.len];
+    offsets.fill(0, &mut out);
+    out
+}
+
 /// Sizes of up to three dimensions, with `fill` for missing outer ones.
 fn three(sizes: &[usize], fill: usize) -> [usize; 3] {
     let mut out = [fill; 3];
@@ -117,14 +124,17 @@ impl Window {
         if self.kernel[d] == 1 && !self.in_place() { 1 } else { self.stride[d] }
     }
 
+    /// What so many positions read of dimension `d` of images.
+    pub fn extent(&self, d: usize, positions: usize) -> usize {
+        positions.saturating_sub(1) * self.step(d) + self.kernel[d].saturating_sub(1) * self.dilation[d] + 1
+    }
+
     /// The images of the input.
     pub fn image(&self) -> Image {
         if self.in_place() {
             return Image { sizes: self.input, phase: self.input[2] };
         }
-        let mut sizes = std::array::from_fn(|d| {
-            self.output[d].saturating_sub(1) * self.step(d) + self.kernel[d].saturating_sub(1) * self.dilation[d] + 1
-        });
+        let mut sizes = std::array::from_fn(|d| self.extent(d, self.output[d]));
         let phase = sizes[2].div_ceil(self.step(2));
         sizes[2] = phase * self.step(2);
         Image { sizes, phase }

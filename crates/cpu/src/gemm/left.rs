@@ -50,26 +50,26 @@ pub fn packed_left(size: &Size, height: usize) -> usize {
     size.rows.div_ceil(height) * panel_distance(size.terms, height)
 }
 
-/// Packs some panels of the left operand for [`Left::Panels`].
+/// Packs a panel of the left operand for [`Left::Panels`].
 ///
 /// # Safety
-/// The elements must be readable, and `out` must have room for [`packed_left`] numbers, those of the panels used by nobody else.
+/// The elements must be readable, and `out` must have room for [`packed_left`] numbers, those of the panel used by nobody else.
 pub unsafe fn pack_left<S: Element>(
     level: Level,
     data: *const S,
     side: &Side,
     size: &Size,
     height: usize,
-    panels: Range<usize>,
+    panel: usize,
     out: *mut S::Real,
 ) {
-    let first = panels.start * height;
-    let (mut rows, mut terms) = (vec![0; (panels.end * height).min(size.rows) - first], vec![0; size.terms]);
+    let first = panel * height;
+    let (mut rows, mut terms) = (vec![0; height.min(size.rows - first)], vec![0; size.terms]);
     side.lines.fill(first, &mut rows);
     side.terms.fill(0, &mut terms);
     let distance = panel_distance(size.terms, height);
     // SAFETY: the caller's promise.
-    unsafe { pack(level, data, &rows, &terms, [height, distance], out.add(panels.start * distance)) };
+    unsafe { pack(level, data, &rows, &terms, [height, distance], out.add(panel * distance)) };
 }
 
 /// Panels of the left side as the kernels read them.

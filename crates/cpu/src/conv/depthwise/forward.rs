@@ -18,15 +18,6 @@ pub fn suits(u: &Unfolded) -> bool {
     super::suits(&u.window) && u.size.terms.div_ceil(u.size.block) <= 1 << LEVELS
 }
 
-fn bands<T>(window: &Window, lanes: usize, threads: usize) -> Bands {
-    let bytes = |d: usize| {
-        let positions = window.positions() / window.output[d];
-        let image = window.input[d + 1..].iter().product::<usize>() * window.step(d);
-        (positions * window.outputs + image) * lanes * size_of::<T>()
-    };
-    Bands::new(window, window.output, lanes, bytes, threads)
-}
-
 /// Numbers of a slot's images and sums.
 fn numbers(window: &Window, bands: &Bands) -> [usize; 2] {
     let [slices, rows] = bands.most();
@@ -37,7 +28,7 @@ fn numbers(window: &Window, bands: &Bands) -> [usize; 2] {
 /// Bytes of scratch memory for [`run`].
 pub fn bytes<T: Real>(window: &Window, threads: usize) -> usize {
     most_bytes(|lanes| {
-        let slot = numbers(window, &bands::<T>(window, lanes, threads)).map(room::<T>);
+        let slot = numbers(window, &Bands::of_outputs::<T>(window, lanes, threads)).map(room::<T>);
         Weights::<T>::bytes(window, lanes) + threads * slot.iter().sum::<usize>()
     })
 }
@@ -130,10 +121,10 @@ crate::multiversion! {
 /// be able to run the context's level.
 pub unsafe fn run<S: Element>(u: &Unfolded, x: &[S], w: &[S], out: *mut S, mut arena: Arena, context: Context) {
     let (window, level, threads) = (&u.window, context.level, context.par.lanes());
-    let bands = bands::<S::Real>(window, lanes(level), threads);
-    let weights = Weights::new(window, w, level, &mut arena, context.par);
+    let bands = Bands::of_outputs::<S::Real>(window, lanes(level), threads);
     let numbers = numbers(window, &bands);
     let rooms = arena.slots(threads, numbers.map(room::<S::Real>).iter().sum());
+    let weights = Weights::new(window, w, level, &mut arena, context.par);
     let (positions, outputs) = (window.positions(), window.outputs);
     let images = Images::new(window, bands.most(), bands.lanes);
     let taps = images.taps();

@@ -105,41 +105,18 @@ fn row_of<T: Real>(row: &Row<T>, lanes: usize) {
 #[inline(always)]
 fn sums_of_row<T: Real, const LANES: usize>(row: &Row<T>) {
     for run in row.runs {
+        // A count that is known leaves no loop over outputs.
         if row.count == 1 {
-            in_parts!(run.count, [1, 2, 3, 4, 5, 6], sums_of_one::<T, LANES>(row, run));
+            in_parts!(run.count, [1, 2, 3, 4, 5, 6], sums::<T, LANES>(row, run, 1));
         } else {
-            in_parts!(run.count, [1, 2, 3, 4, 5, 6], sums::<T, LANES>(row, run));
+            in_parts!(run.count, [1, 2, 3, 4, 5, 6], sums::<T, LANES>(row, run, row.count));
         }
     }
-}
-
-/// The sums of `COUNT` columns of a run, where groups have one output.
-#[inline(always)]
-fn sums_of_one<T: Real, const LANES: usize, const COUNT: usize>(row: &Row<T>, run: &Run, first: usize) {
-    let (w, dy) = (row.w.cast::<[T; LANES]>(), row.dy.cast::<[T; LANES]>());
-    let mut acc = [[T::ZERO; LANES]; COUNT];
-    for &(tap, line) in row.sources {
-        let (w, dy) = (w.wrapping_add(tap), dy.wrapping_add(line * row.width + first));
-        for &(column, from) in &run.taps {
-            // SAFETY: a weight of every tap, and a gradient for every column that meets it.
-            let weight = unsafe { *w.wrapping_add(column) };
-            let mut products = [[T::ZERO; LANES]; COUNT];
-            for (i, product) in products.iter_mut().enumerate() {
-                // SAFETY: as above.
-                let dy = unsafe { *dy.wrapping_add(from + i) };
-                *product = std::array::from_fn(|lane| weight[lane].fma(dy[lane], product[lane]));
-            }
-            for (sum, product) in acc.as_flattened_mut().iter_mut().zip(products.as_flattened()) {
-                *sum = *sum + *product;
-            }
-        }
-    }
-    store(row, run, first, acc);
 }
 
 /// The sums of `COUNT` columns of a run.
 #[inline(always)]
-fn sums<T: Real, const LANES: usize, const COUNT: usize>(row: &Row<T>, run: &Run, first: usize) {
+fn sums<T: Real, const LANES: usize, const COUNT: usize>(row: &Row<T>, run: &Run, outputs: usize, first: usize) {
     let (w, dy) = (row.w.cast::<[T; LANES]>(), row.dy.cast::<[T; LANES]>());
     let [gradients, weights] = row.outputs.map(|numbers| numbers / LANES);
     let mut acc = [[T::ZERO; LANES]; COUNT];
@@ -147,7 +124,7 @@ fn sums<T: Real, const LANES: usize, const COUNT: usize>(row: &Row<T>, run: &Run
         for &(column, from) in &run.taps {
             let (w, dy) = (w.wrapping_add(tap + column), dy.wrapping_add(line * row.width + from + first));
             let mut products = [[T::ZERO; LANES]; COUNT];
-            for output in 0..row.count {
+            for output in 0..outputs {
                 // SAFETY: a weight of every output and tap, and a gradient for every column that meets it.
                 let weight = unsafe { *w.wrapping_add(output * weights) };
                 let dy = dy.wrapping_add(output * gradients);
@@ -162,17 +139,7 @@ fn sums<T: Real, const LANES: usize, const COUNT: usize>(row: &Row<T>, run: &Run
             }
         }
     }
-    store(row, run, first, acc);
-}
-
-#[inline(always)]
-fn store<T: Real, const LANES: usize, const COUNT: usize>(
-    row: &Row<T>,
-    run: &Run,
-    first: usize,
-    sums: [[T; LANES]; COUNT],
-) {
-    for (i, sum) in sums.into_iter().enumerate() {
+    for (i, sum) in acc.into_iter().enumerate() {
         // SAFETY: room for every column.
         unsafe { *row.out.cast::<[T; LANES]>().add(run.first + (first + i) * row.stride) = sum };
     }
@@ -190,9 +157,9 @@ crate::multiversion! {
 pub unsafe fn run<S: Element>(window: &Window, dy: &[S], w: &[S], out: *mut S, mut arena: Arena, context: Context) {
     let (level, threads) = (context.level, context.par.lanes());
     let bands = bands::<S::Real>(window, lanes(level), threads);
-    let weights = Weights::new(window, w, level, &mut arena, context.par);
     let numbers = numbers(window, &bands);
     let rooms = arena.slots(threads, numbers.map(room::<S::Real>).iter().sum());
+    let weights = Weights::new(window, w, level, &mut arena, context.par);
     let (positions, outputs, taps) = (window.positions(), window.outputs, window.taps());
     let (runs, width) = (runs(window), window.output[2]);
     let meetings = meetings(window);

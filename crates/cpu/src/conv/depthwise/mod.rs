@@ -10,11 +10,11 @@ pub mod weight;
 
 #[cfg(target_arch = "x86_64")]
 use super::abreast_x86;
-use super::window::Window;
+use super::window::{Window, table};
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::real::same;
 use crate::gemm::scratch::{Arena, room};
-use crate::gemm::{Element, Real};
+use crate::gemm::{Element, Offsets, Real};
 use crate::operand::Shared;
 use crate::par::Par;
 use crate::simd::Level;
@@ -73,6 +73,16 @@ impl Bands {
         Bands { groups: window.groups, lanes, along, sizes: [sizes[0], sizes[1]], length, samples }
     }
 
+    /// For the positions of the output.
+    fn of_outputs<T>(window: &Window, lanes: usize, threads: usize) -> Self {
+        let bytes = |d: usize| {
+            let positions = window.positions() / window.output[d] * window.outputs;
+            let image = window.input[d + 1..].iter().product::<usize>() * window.step(d);
+            (positions + image) * lanes * size_of::<T>()
+        };
+        Bands::new(window, window.output, lanes, bytes, threads)
+    }
+
     /// Vectors of which each has some of the groups.
     fn parts(&self) -> usize {
         self.groups.div_ceil(self.lanes)
@@ -129,11 +139,9 @@ struct Images<'a> {
 
 impl<'a> Images<'a> {
     /// Under so many slices and rows of positions.
-    fn new(window: &'a Window, positions: [usize; 2], lanes: usize) -> Self {
-        let reach = |d: usize| (window.kernel[d] - 1) * window.dilation[d] + 1;
-        let size = |d: usize, step: usize, count: usize| (count - 1) * step + reach(d);
-        let [slices, rows] = [0, 1].map(|d| size(d, window.step(d), positions[d]));
-        Images { window, lanes, sizes: [slices, rows, size(2, window.stride[2], window.output[2])] }
+    fn new(window: &'a Window, [slices, rows]: [usize; 2], lanes: usize) -> Self {
+        let columns = (window.output[2] - 1) * window.stride[2] + (window.kernel[2] - 1) * window.dilation[2] + 1;
+        Images { window, lanes, sizes: [window.extent(0, slices), window.extent(1, rows), columns] }
     }
 
     /// Numbers.
@@ -143,17 +151,11 @@ impl<'a> Images<'a> {
 
     /// Offsets of the taps from that of a position.
     fn taps(&self) -> Vec<isize> {
-        let window = self.window;
-        let at = |d: usize, tap: usize| tap * window.dilation[d];
-        let mut taps = Vec::new();
-        for slice in 0..window.kernel[0] {
-            for row in 0..window.kernel[1] {
-                for column in 0..window.kernel[2] {
-                    taps.push(self.at([at(0, slice), at(1, row)], at(2, column)) as isize);
-                }
-            }
-        }
-        taps
+        let (window, [_, rows, columns]) = (self.window, self.sizes);
+        let steps = [rows * columns, columns, 1].map(|step| step * self.lanes);
+        let axis =
+            |offsets: Offsets, d: usize| offsets.axis(window.kernel[d], (window.dilation[d] * steps[d]) as isize);
+        table(&(0..3).fold(Offsets::new(), axis))
     }
 
     fn at(&self, [slice, row]: [usize; 2], column: usize) -> usize {
@@ -188,8 +190,7 @@ impl<'a> Images<'a> {
         let first = [0, 1].map(|d| band[d].start * window.step(d));
         let start = window.padding[2].min(self.sizes[2]);
         let inside = window.input[2].min(self.sizes[2] - start);
-        let rows = (band[1].len() - 1) * window.step(1) + (window.kernel[1] - 1) * window.dilation[1] + 1;
-        let slices = (band[0].len() - 1) * window.step(0) + (window.kernel[0] - 1) * window.dilation[0] + 1;
+        let [slices, rows] = [0, 1].map(|d| window.extent(d, band[d].len()));
         for (slice, row) in (0..slices).flat_map(|slice| (0..rows).map(move |row| (slice, row))) {
             let line = to.wrapping_add(self.at([slice, row], 0));
             let border = |columns: Range<usize>| {

@@ -26,16 +26,9 @@ fn blocks(u: &Unfolded) -> usize {
     u.size.terms.div_ceil(u.size.block)
 }
 
+/// Bands that follow each other in a task.
 fn bands<T>(window: &Window, lanes: usize) -> Bands {
-    let bytes = |d: usize| {
-        let positions = window.positions() / window.output[d] * window.outputs;
-        let image = window.input[d + 1..].iter().product::<usize>() * window.step(d);
-        (positions + image) * lanes * size_of::<T>()
-    };
-    // Bands follow each other in a task.
-    let mut bands = Bands::new(window, window.output, lanes, bytes, 1);
-    bands.samples = 1;
-    bands
+    Bands { samples: 1, ..Bands::of_outputs::<T>(window, lanes, 1) }
 }
 
 /// Numbers of a slot's images and gradients.
@@ -128,9 +121,9 @@ pub unsafe fn run<S: Element>(u: &Unfolded, x: &[S], dy: &[S], out: *mut S, mut 
     let (positions, outputs, count) = (window.positions(), window.outputs, window.taps());
     let unit = u.size.block / positions;
     let a_part = outputs * count * lanes;
-    let all = Shared(arena.take::<S::Real>(blocks * parts * a_part));
     let numbers = numbers(window, &bands);
     let rooms = arena.slots(threads, numbers.map(room::<S::Real>).iter().sum());
+    let all = Shared(arena.take::<S::Real>(blocks * parts * a_part));
     let images = Images::new(window, bands.most(), lanes);
     let taps = images.taps();
     with_slots(context.par, threads, blocks * parts, |slot, task| {
