@@ -1,7 +1,7 @@
 """PyTorch on the measured work: `torch_peer.py WORK…`, one line `row<TAB>unit<TAB>value` each.
 
 Work: lenet, mlp, gpt, gpt-bf16 (training steps; bf16 by autocast), each also with -compile behind it (through
-torch.compile), gemm, conv, elementwise, first (one LeNet step, timed from outside), version. The number of threads is in THREADS.
+torch.compile), gemm, conv, pool, elementwise, first (one LeNet step, timed from outside), version. The number of threads is in THREADS.
 """
 
 import os
@@ -164,6 +164,35 @@ def conv():
             report(f"conv {name} {what}", "GFLOP/s", flops / seconds(work) / 1e9)
 
 
+def pool():
+    """Names as `meshwork bench pool` has them. As in a training, maxima come with their places, which the gradient reads."""
+    aten = torch.ops.aten
+    for name in os.environ["POOL"].split():
+        kind, sizes, kernel, *options = name.split("-")
+        sizes, kernel = list(map(int, sizes.split("x"))), list(map(int, kernel.split("x")))
+        options = {"p": 0, "d": 1} | {option[0]: int(option[1:]) for option in options}
+        # One dimension is two, as PyTorch itself has it.
+        one = [1] if len(kernel) == 1 else []
+        x = torch.randn(sizes[:2] + one + sizes[2:])
+        stride = one + ([options["s"]] * len(kernel) if "s" in options else kernel)
+        padding, dilation = ([0] * len(one) + [options["p"]] * len(kernel)), one + [options["d"]] * len(kernel)
+        window, dims = one + kernel, max(2, len(kernel))
+        if kind == "max":
+            forward, backward = getattr(aten, f"max_pool{dims}d_with_indices"), getattr(aten, f"max_pool{dims}d_with_indices_backward")
+            given = window, stride, padding, dilation, False
+            y, places = forward(x, *given)
+            dy = torch.randn_like(y)
+            work = [lambda: forward(x, *given), lambda: backward(dy, x, *given, places)]
+        else:
+            forward, backward = getattr(aten, f"avg_pool{dims}d"), getattr(aten, f"avg_pool{dims}d_backward")
+            given = window, stride, padding, False, True, None
+            dy = torch.randn_like(forward(x, *given))
+            work = [lambda: forward(x, *given), lambda: backward(dy, x, *given)]
+        for what, inputs, work in [("forward", 1, work[0]), ("gradient", 2 if kind == "max" else 1, work[1])]:
+            gigabytes = 4e-9 * (inputs * x.numel() + dy.numel())
+            report(f"pool {name} {what}", "GB/s", gigabytes / seconds(work))
+
+
 def elementwise():
     n = 10_000
     a, b, out = torch.randn(n, n), torch.randn(n, n), torch.empty(n, n)
@@ -203,6 +232,7 @@ WORK = {
     "gpt-bf16-compile": lambda: transformer("gpt bf16", "bf16", True),
     "gemm": gemm,
     "conv": conv,
+    "pool": pool,
     "elementwise": elementwise,
     "first": lambda: classifier("first step", lenet, 32, 6),
     "version": lambda: print(torch.__version__),

@@ -1,7 +1,7 @@
 //! Everything that can be said on the command line.
 
 use crate::bench::parallel::Exercise;
-use crate::bench::{conv, gemm};
+use crate::bench::{conv, gemm, pool};
 use crate::devices::Devices;
 use crate::language::{LanguageArgs, SizeArgs};
 use crate::large_batch::LargeBatchArgs;
@@ -344,6 +344,8 @@ pub enum BenchCommand {
     Elementwise(ElementwiseArgs),
     /// Convolutions and their gradients, in GFLOP/s beside the processor's peak
     Conv(ConvArgs),
+    /// Pooling and its gradients, in GB/s beside the bandwidth of memory
+    Pool(PoolArgs),
     /// Training steps of a model on one batch of random numbers
     Train(Box<TrainBenchArgs>),
     /// What runs at the same time, beside what the dependencies of the work allow
@@ -392,6 +394,17 @@ pub struct ConvArgs {
     /// output, sizes), then -s, -p, -d and -g for stride, padding, dilation and groups; may be given several times
     #[arg(long, value_name = "LAYER", value_parser = conv::parse)]
     pub layer: Vec<conv::Layer>,
+    #[command(flatten)]
+    pub common: BenchCommon,
+}
+
+/// Flags of `bench pool`.
+#[derive(Args, Debug)]
+pub struct PoolArgs {
+    /// Measure this layer alone, such as max-16x64x56x56-3x3-s2-p1 or avg-16x64x56x56-2x2: input (samples, channels, sizes) and window
+    /// (sizes), then -s, -p and, for maxima, -d for stride, padding and dilation; may be given several times
+    #[arg(long, value_name = "LAYER", value_parser = pool::parse)]
+    pub layer: Vec<pool::Layer>,
     #[command(flatten)]
     pub common: BenchCommon,
 }

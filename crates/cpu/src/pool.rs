@@ -8,8 +8,9 @@
 
 pub mod avg;
 pub mod max;
-mod rows;
-mod spans;
+mod passes;
+mod phases;
+mod windows;
 
 use crate::Context;
 use crate::gemm::Element;
@@ -18,7 +19,7 @@ use crate::gemm::scratch::{Arena, room};
 use crate::operand::Shared;
 use crate::par::with_slots;
 use meshwork_graph::Shape;
-use spans::Plane;
+use windows::Plane;
 
 /// Elements of a task, about.
 const TASK: usize = 1 << 14;

@@ -1,6 +1,7 @@
 //! `meshwork bench conv`: convolutions and their gradients.
 
 use super::gemm::random;
+use super::layer::{by, fits, options, sizes};
 use super::machine::Machine;
 use super::report::{Report, Row, Unit};
 use super::timing::seconds;
@@ -57,27 +58,15 @@ pub fn parse(text: &str) -> Result<Layer, String> {
 /// What the words say; no more dimensions than there are, and as many in the kernel as in the input.
 fn layer(text: &str) -> Option<Layer> {
     let mut words = text.split('-');
-    let mut sizes =
-        || words.next()?.split('x').map(|n| n.parse().ok().filter(|n| *n > 0)).collect::<Option<Vec<usize>>>();
-    let (input, kernel) = (sizes()?, sizes()?);
+    let (input, kernel) = (sizes(words.next()?)?, sizes(words.next()?)?);
     let mut layer = Layer { input, kernel, stride: 1, padding: 0, dilation: 1, groups: 1 };
-    for word in words {
-        let (letter, number) = word.split_at_checked(1)?;
-        let of = match letter {
-            "s" => &mut layer.stride,
-            "p" => &mut layer.padding,
-            "d" => &mut layer.dilation,
-            "g" => &mut layer.groups,
-            _ => return None,
-        };
-        *of = number.parse().ok().filter(|n| *n > 0 || letter == "p")?;
-    }
+    let Layer { stride, padding, dilation, groups, .. } = &mut layer;
+    options(words, &mut [("s", stride), ("p", padding), ("d", dilation), ("g", groups)])?;
     ((2..=4).contains(&layer.kernel.len()) && layer.input.len() == layer.kernel.len() + 1).then_some(layer)
 }
 
 impl std::fmt::Display for Layer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let by = |sizes: &[usize]| sizes.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
         write!(f, "{}-{}", by(&self.input), by(&self.kernel))?;
         for (letter, number, default) in
             [("s", self.stride, 1), ("p", self.padding, 0), ("d", self.dilation, 1), ("g", self.groups, 1)]
@@ -93,12 +82,8 @@ impl std::fmt::Display for Layer {
 impl Layer {
     /// Whether groups divide the channels, and the kernel lies in the padded input; `None` where that is beyond all numbers.
     fn fits(&self) -> Option<bool> {
-        let mut fits = self.input[1].is_multiple_of(self.groups) && self.kernel[0].is_multiple_of(self.groups);
-        for (tap, size) in self.kernel[1..].iter().zip(&self.input[2..]) {
-            let reach = (tap - 1).checked_mul(self.dilation)?.checked_add(1)?;
-            fits &= reach <= self.padding.checked_mul(2)?.checked_add(*size)?;
-        }
-        Some(fits)
+        let groups = self.input[1].is_multiple_of(self.groups) && self.kernel[0].is_multiple_of(self.groups);
+        Some(groups && fits(&self.kernel[1..], &self.input[2..], self.padding, self.dilation)?)
     }
 
     fn options(&self) -> ConvOptions {

@@ -1,5 +1,6 @@
 //! `meshwork bench gemm`: matrix products, in canonical order.
 
+use super::layer::sizes;
 use super::machine::Machine;
 use super::report::{Report, Row, Unit};
 use super::timing::seconds;
@@ -63,7 +64,7 @@ pub fn parse(text: &str) -> Result<Product, String> {
         "sizes such as 256x800x128 (m, k, n) or 64x64x64x64 (batch, m, k, n), with -tn, -nt, -tt or -grad behind them"
             .to_string()
     };
-    let (sizes, suffix) = text.split_once('-').unwrap_or((text, "nn"));
+    let (lengths, suffix) = text.split_once('-').unwrap_or((text, "nn"));
     let rows = |left_transposed, right_transposed| Lies::Rows { left_transposed, right_transposed };
     let lies = match suffix {
         "nn" => rows(false, false),
@@ -73,8 +74,7 @@ pub fn parse(text: &str) -> Result<Product, String> {
         "grad" => Lies::Gradient,
         _ => return Err(mistake()),
     };
-    let sizes: Option<Vec<usize>> = sizes.split('x').map(|n| n.parse().ok().filter(|n| *n > 0)).collect();
-    match sizes.as_deref() {
+    match sizes(lengths).as_deref() {
         Some(&[m, k, n]) => Ok(Product { batch: 1, m, k, n, lies }),
         Some(&[batch, m, k, n]) if lies != Lies::Gradient => Ok(Product { batch, m, k, n, lies }),
         _ => Err(mistake()),

@@ -3,8 +3,10 @@
 pub mod conv;
 mod elementwise;
 pub mod gemm;
+mod layer;
 pub mod machine;
 pub mod parallel;
+pub mod pool;
 mod report;
 mod timing;
 mod train;
@@ -20,6 +22,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         BenchCommand::Gemm(args) => args.common.threads,
         BenchCommand::Elementwise(args) => args.common.threads,
         BenchCommand::Conv(args) => args.common.threads,
+        BenchCommand::Pool(args) => args.common.threads,
         // These set them for devices of their own.
         BenchCommand::Train(_) | BenchCommand::Parallel(_) => None,
     };
@@ -31,6 +34,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         BenchCommand::Gemm(args) => gemm::run(args),
         BenchCommand::Elementwise(args) => elementwise::run(args),
         BenchCommand::Conv(args) => conv::run(args),
+        BenchCommand::Pool(args) => pool::run(args),
         BenchCommand::Train(args) => train::run(args),
         BenchCommand::Parallel(args) => parallel::run(args),
     }

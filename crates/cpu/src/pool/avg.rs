@@ -1,30 +1,157 @@
 //! The mean of every window, and its gradient ([`gradient`]).
 
-use super::rows::{Row, TOGETHER, along};
-use super::spans::{Plane, Span};
+use super::passes::{blocks, in_fours};
+use super::phases::{Cut, Line, Part, Phases, narrow_row, widen_row};
+use super::windows::{Plane, Span};
 use super::{accumulate, plane_bytes, planes};
 use crate::Context;
+use crate::gemm::scratch::{Arena, room};
 use crate::gemm::{Element, Real};
 use crate::number::for_float;
 use crate::operand::{Operand, Output, Shared};
+use crate::par::with_slots;
 use meshwork_graph::ops::{AvgPool, AvgPoolInput};
-use meshwork_graph::{DType, Layout};
+use meshwork_graph::{DType, Layout, Shape};
+use std::ops::Range;
 
-/// The means: input x.
-pub fn run(op: &AvgPool, inputs: &[Operand], output: Output, context: Context) {
-    for_float!("pooling", output.dtype, forward(op, inputs, output, context))
+/// The windows where they are evenly apart and a task is one of `cut`.
+fn phases(op: &AvgPool, shape: &[usize], cut: Cut, threads: usize) -> Option<Phases> {
+    Phases::new(&op.windows, shape[0] * shape[1], &shape[2..], cut, threads)
 }
 
-fn forward<S: Element>(op: &AvgPool, inputs: &[Operand], mut output: Output, context: Context) {
+/// Bytes of a slot: the phases of the input, and what is laid out as windows.
+fn slot_bytes<S: Element>(phases: &Phases, cut: Cut) -> usize {
+    room::<S::Real>((phases.count() + 1) * phases.distance(cut))
+}
+
+/// Bytes of scratch memory for [`run`].
+pub fn scratch(op: &AvgPool, dtype: DType, inputs: &[&Layout], threads: usize) -> usize {
+    for_float!("pooling", dtype, forward_scratch(op, &inputs[0].shape, threads))
+}
+
+fn forward_scratch<S: Element>(op: &AvgPool, shape: &Shape, threads: usize) -> usize {
+    phases(op, shape, Cut::Windows, threads).map_or(0, |phases| threads * slot_bytes::<S>(&phases, Cut::Windows))
+}
+
+/// The means: input x.
+pub fn run(op: &AvgPool, inputs: &[Operand], output: Output, scratch: &mut [u8], context: Context) {
+    for_float!("pooling", output.dtype, forward(op, inputs, output, scratch, context))
+}
+
+fn forward<S: Element>(op: &AvgPool, inputs: &[Operand], mut output: Output, scratch: &mut [u8], context: Context) {
     let (x, shape) = (inputs[0].slice::<S>(), inputs[0].shape());
     let plane = Plane::new(&op.windows, &shape[2..], op.count_include_pad);
-    let (from, to) = (plane.input_len(), plane.output_len());
     let out = Shared(output.slice::<S>().as_mut_ptr());
+    let threads = context.par.lanes();
+    if !plane.halves
+        && let Some(phases) = phases(op, shape, Cut::Windows, threads)
+    {
+        let counts = phases.counts(op.count_include_pad);
+        let rooms = Arena::new(scratch).slots(threads, slot_bytes::<S>(&phases, Cut::Windows));
+        let x = Shared(x.as_ptr().cast_mut());
+        return with_slots(context.par, threads, phases.tasks(), |slot, task| {
+            let room = rooms.room(slot).take((phases.count() + 1) * phases.distance(Cut::Windows));
+            // SAFETY: the operand has all planes; the windows of the result belong to this task, the room to its slot.
+            means_of_part(context.level, &phases, &counts, task, x.pointer(), room, out.pointer());
+        });
+    }
+    let (from, to) = (plane.input_len(), plane.output_len());
     planes(shape, context, &|i| {
         // SAFETY: the plane of the result belongs to this task.
         let out = unsafe { { out }.slice(i * to, to) };
         means(context.level, &plane, &x[i * from..][..from], out);
     });
+}
+
+crate::multiversion! {
+    fn means_of_part<S: Element>(
+        phases: &Phases,
+        counts: &[Vec<usize>; 3],
+        task: usize,
+        x: *const S,
+        room: *mut S::Real,
+        out: *mut S,
+    ) = means_in_phases;
+}
+
+#[inline(always)]
+fn means_in_phases<S: Element>(
+    phases: &Phases,
+    counts: &[Vec<usize>; 3],
+    task: usize,
+    x: *const S,
+    room: *mut S::Real,
+    out: *mut S,
+) {
+    let (part, distance) = (phases.part(Cut::Windows, task), phases.distance(Cut::Windows));
+    let sums = room.wrapping_add(phases.count() * distance);
+    let taps: Vec<isize> = phases.taps(&part).iter().map(|tap| (tap.phase * distance + tap.shift) as isize).collect();
+    // SAFETY: the operands' planes, and the room's phases and sums.
+    unsafe {
+        phases.split(&part, x, S::Real::ZERO, room, distance);
+        add_up(room, &taps, sums, part.written());
+        divide(phases, &part, counts, sums, part.written());
+        for line in phases.windows(&part) {
+            let sums = std::slice::from_raw_parts(sums.add(line.at), line.count);
+            narrow_row(sums, std::slice::from_raw_parts_mut(out.add(line.number), line.count));
+        }
+    }
+}
+
+/// Divides windows, which lie in a range, by what their means count.
+///
+/// # Safety
+/// `to` must have the part's windows.
+#[inline(always)]
+unsafe fn divide<T: Real>(phases: &Phases, part: &Part, counts: &[Vec<usize>; 3], to: *mut T, all: Range<usize>) {
+    if let [[a], [b], [c]] = counts.each_ref().map(Vec::as_slice) {
+        let count = T::count(a * b * c);
+        // SAFETY: the caller's promise.
+        let to = unsafe { std::slice::from_raw_parts_mut(to.add(all.start), all.len()) };
+        for to in to {
+            *to = *to / count;
+        }
+        return;
+    }
+    let of = |d: usize, i: usize| *counts[d].get(i).unwrap_or(&counts[d][0]);
+    for Line { at, count, window: [x, y, z], .. } in phases.windows(part) {
+        // SAFETY: the caller's promise.
+        let to = unsafe { std::slice::from_raw_parts_mut(to.add(at), count) };
+        let outer = of(0, x) * of(1, y);
+        for (i, to) in to.iter_mut().enumerate() {
+            *to = *to / T::count(outer * of(2, z + i));
+        }
+    }
+}
+
+/// Adds up what taps give, from +0, in their order: for every place of a range what lies there behind each of `taps`.
+///
+/// # Safety
+/// The places, and as many more as passes take at a time, must be there.
+#[inline(always)]
+unsafe fn add_up<T: Real>(from: *const T, taps: &[isize], to: *mut T, range: Range<usize>) {
+    for block in blocks(range) {
+        // SAFETY: the caller's promise.
+        let to = unsafe { std::slice::from_raw_parts_mut(to.add(block.start), block.len()) };
+        let from = from.wrapping_add(block.start);
+        if taps.is_empty() {
+            to.fill(T::ZERO);
+        }
+        in_fours!(taps, add::<T>(from, to));
+    }
+}
+
+#[inline(always)]
+fn add<T: Real, const N: usize, const FIRST: bool>(taps: [isize; N], from: *const T, to: &mut [T]) {
+    let from = taps.map(|tap| from.wrapping_offset(tap));
+    for (i, to) in to.iter_mut().enumerate() {
+        let mut sum = if FIRST { T::ZERO } else { *to };
+        for from in from {
+            // SAFETY: the promise of `add_up`.
+            sum = sum + unsafe { *from.add(i) };
+        }
+        *to = sum;
+    }
 }
 
 crate::multiversion! {
@@ -50,9 +177,6 @@ fn means_of<S: Element>(plane: &Plane, x: &[S], out: &mut [S]) {
         }
         return;
     }
-    if let Some(row) = &plane.row {
-        return means_of_rows(plane, row, x, out);
-    }
     plane.windows(|i, window| {
         let mut sum = S::Real::ZERO;
         plane.positions(window, |p| sum = sum + x[p].widen());
@@ -75,35 +199,24 @@ fn halve<S: Element, const N: usize>(top: &[[S; 2]], bottom: &[[S; 2]], out: &mu
     }
 }
 
-#[inline(always)]
-fn means_of_rows<S: Element>(plane: &Plane, row: &Row, x: &[S], out: &mut [S]) {
-    let mut room = [S::Real::ZERO; TOGETHER];
-    plane.rows(|first, lines| {
-        for windows in row.ranges() {
-            let sums = &mut room[..windows.len()];
-            sums.fill(S::Real::ZERO);
-            row.forward(plane, lines, &windows, |step| {
-                let (x, sums) = (&x[step.position..], &mut sums[step.windows]);
-                // SAFETY: the elements are those of windows inside of the plane, as `along` has checked.
-                along(row.stride, sums.len(), x.len(), |i, at| unsafe {
-                    sums[i] = sums[i] + x.get_unchecked(at).widen();
-                });
-            });
-            let out = &mut out[first + windows.start..first + windows.end];
-            for ((to, sum), &count) in out.iter_mut().zip(sums).zip(row.counts(&windows)) {
-                *to = S::narrow(*sum / S::Real::count(lines[0].count * lines[1].count * count));
-            }
-        }
-    });
-}
-
 /// The gradient: input dy.
 pub mod gradient {
     use super::*;
 
     /// Bytes of scratch memory for [`run`].
-    pub fn scratch(op: &AvgPoolInput, dtype: DType, _: &[&Layout], threads: usize) -> usize {
-        for_float!("pooling", dtype, plane_bytes(&op.size, threads))
+    pub fn scratch(op: &AvgPoolInput, dtype: DType, inputs: &[&Layout], threads: usize) -> usize {
+        for_float!("pooling", dtype, backward_scratch(op, &inputs[0].shape, threads))
+    }
+
+    fn backward_scratch<S: Element>(op: &AvgPoolInput, dy: &Shape, threads: usize) -> usize {
+        let phases = phases(&op.pool, &input(op, dy), Cut::Inputs, threads);
+        let in_phases = phases.map_or(0, |phases| threads * slot_bytes::<S>(&phases, Cut::Inputs));
+        in_phases.max(plane_bytes::<S>(&op.size, threads))
+    }
+
+    /// The shape of the input.
+    fn input(op: &AvgPoolInput, dy: &Shape) -> Shape {
+        Shape([&dy[..2], &op.size].concat().into())
     }
 
     /// The gradient by the input.
@@ -121,9 +234,62 @@ pub mod gradient {
         let dy = inputs[0].slice::<S>();
         let plane = Plane::new(&op.pool.windows, &op.size, op.pool.count_include_pad);
         let windows = plane.output_len();
+        let threads = context.par.lanes();
+        if !plane.halves
+            && let Some(phases) = phases(&op.pool, &input(op, inputs[0].shape()), Cut::Inputs, threads)
+        {
+            let counts = phases.counts(op.pool.count_include_pad);
+            let rooms = Arena::new(scratch).slots(threads, slot_bytes::<S>(&phases, Cut::Inputs));
+            let dy = Shared(dy.as_ptr().cast_mut());
+            let out = Shared(output.slice::<S>().as_mut_ptr());
+            return with_slots(context.par, threads, phases.tasks(), |slot, task| {
+                let room = rooms.room(slot).take((phases.count() + 1) * phases.distance(Cut::Inputs));
+                share_in_part(context.level, &phases, &counts, task, dy.pointer(), room, out.pointer());
+            });
+        }
         accumulate(output.slice::<S>(), &plane, scratch, context, &|i, sums| {
             share(context.level, &plane, &dy[i * windows..][..windows], sums);
         });
+    }
+
+    crate::multiversion! {
+        fn share_in_part<S: Element>(
+            phases: &Phases,
+            counts: &[Vec<usize>; 3],
+            task: usize,
+            dy: *const S,
+            room: *mut S::Real,
+            out: *mut S,
+        ) = share_in_phases;
+    }
+
+    #[inline(always)]
+    fn share_in_phases<S: Element>(
+        phases: &Phases,
+        counts: &[Vec<usize>; 3],
+        task: usize,
+        dy: *const S,
+        room: *mut S::Real,
+        out: *mut S,
+    ) {
+        let (part, distance) = (phases.part(Cut::Inputs, task), phases.distance(Cut::Inputs));
+        let parts = room.wrapping_add(phases.count() * distance);
+        let margin = phases.margin(Cut::Inputs);
+        // SAFETY: the operands' planes, and the room's phases and windows.
+        unsafe {
+            std::slice::from_raw_parts_mut(parts, distance).fill(S::Real::ZERO);
+            let parts = parts.add(margin);
+            for line in phases.windows(&part) {
+                let dy = std::slice::from_raw_parts(dy.add(line.number), line.count);
+                widen_row(dy, std::slice::from_raw_parts_mut(parts.add(line.at), line.count));
+            }
+            divide(phases, &part, counts, parts, 0..part.len());
+            for (phase, taps) in phases.by_phase(&part).iter().enumerate() {
+                let taps: Vec<isize> = taps.iter().map(|tap| -(tap.shift as isize)).collect();
+                add_up(parts, &taps, room.add(phase * distance), part.written());
+            }
+            phases.join(&part, room, distance, out);
+        }
     }
 
     crate::multiversion! {
@@ -154,9 +320,6 @@ pub mod gradient {
             return;
         }
         sums.fill(S::Real::ZERO);
-        if let Some(row) = &plane.row {
-            return share_out_rows(plane, row, dy, sums);
-        }
         plane.windows(|i, window| {
             let part = dy[i].widen() / count(window);
             plane.positions(window, |p| sums[p] = sums[p] + part);
@@ -175,25 +338,5 @@ pub mod gradient {
             top[i..][..N].copy_from_slice(&parts);
             bottom[i..][..N].copy_from_slice(&parts);
         }
-    }
-
-    #[inline(always)]
-    fn share_out_rows<S: Element>(plane: &Plane, row: &Row, dy: &[S], sums: &mut [S::Real]) {
-        let mut parts = [S::Real::ZERO; TOGETHER];
-        plane.rows(|first, lines| {
-            for windows in row.ranges() {
-                let dy = &dy[first + windows.start..first + windows.end];
-                for ((part, d), &count) in parts.iter_mut().zip(dy).zip(row.counts(&windows)) {
-                    *part = d.widen() / S::Real::count(lines[0].count * lines[1].count * count);
-                }
-                row.backward(plane, lines, &windows, |step| {
-                    let (parts, sums) = (&parts[step.windows], &mut sums[step.position..]);
-                    // SAFETY: the elements are those of windows inside of the plane, as `along` has checked.
-                    along(row.stride, parts.len(), sums.len(), |i, at| unsafe {
-                        *sums.get_unchecked_mut(at) = *sums.get_unchecked(at) + parts[i];
-                    });
-                });
-            }
-        });
     }
 }

@@ -4,7 +4,7 @@ use crate::common::{self, Numbers, assert_bits, everywhere, with_scratch};
 use meshwork_cpu::gemm::{Element, Real};
 use meshwork_cpu::{Operand, Output, pool};
 use meshwork_graph::ops::{AvgPool, AvgPoolInput, MaxPool, MaxPoolInput, Spatial, Window, Windows};
-use meshwork_graph::{Layout, Shape};
+use meshwork_graph::{DType, Layout, Shape};
 
 fn fixed(kernel: usize, stride: usize, padding: usize, dilation: usize, ceil: bool) -> Window {
     Window::Fixed { kernel, stride, padding, dilation, ceil }
@@ -56,7 +56,7 @@ fn check<T: Element + std::fmt::Debug>(w: &[Window], shape: &[usize], include: b
     }
     let real = |x: T| x.widen();
     let (mut mean, mut mean_back) = (vec![], vec![T::Real::ZERO; x.len()]);
-    let (mut most, mut most_back) = (vec![], vec![T::Real::ZERO; x.len()]);
+    let (mut most, mut maxima, mut most_back) = (vec![], vec![], vec![T::Real::ZERO; x.len()]);
     for p in 0..planes {
         for (i, (positions, count)) in listed.iter().enumerate() {
             let d = real(dy[p * listed.len() + i]);
@@ -70,7 +70,9 @@ fn check<T: Element + std::fmt::Debug>(w: &[Window], shape: &[usize], include: b
                     best = Some(at);
                 }
             }
-            most.push(best.map_or(common::from_f64(f64::NEG_INFINITY), |b| v[b]));
+            let at_best = |v: &[T]| best.map_or(common::from_f64(f64::NEG_INFINITY), |b| v[b]);
+            most.push(at_best(&v));
+            maxima.push(at_best(&x));
             if let Some(b) = best {
                 most_back[b] = most_back[b] + d;
             }
@@ -88,12 +90,18 @@ fn check<T: Element + std::fmt::Debug>(w: &[Window], shape: &[usize], include: b
         let threads = context.par.lanes();
         let what = |name: &str| format!("{name} {w:?} over {x_shape} {} on {whom}", T::DTYPE);
         let mut y = vec![T::narrow(T::Real::LEAST); mean.len()];
-        pool::avg::run(&avg, &[xo], Output::of(&mut y, &y_shape), context);
+        with_scratch(pool::avg::scratch(&avg, T::DTYPE, &[&xl], threads), |scratch| {
+            pool::avg::run(&avg, &[xo], Output::of(&mut y, &y_shape), scratch, context);
+        });
         if !special {
             assert_bits(&y, &mean, &what("avg"));
         }
-        pool::max::run(&max, &[xo, vo], Output::of(&mut y, &y_shape), context);
-        assert_bits(&y, &most, &what("max"));
+        for (v, most, name) in [(vo, &most, "element at max"), (xo, &maxima, "max")] {
+            with_scratch(pool::max::scratch(&max, T::DTYPE, &[&xl, &xl], threads), |scratch| {
+                pool::max::run(&max, &[xo, v], Output::of(&mut y, &y_shape), scratch, context);
+            });
+            assert_bits(&y, most, &what(name));
+        }
         let mut dx = vec![T::narrow(T::Real::LEAST); x.len()];
         with_scratch(pool::avg::gradient::scratch(&avg_input, T::DTYPE, &[&yl], threads), |scratch| {
             pool::avg::gradient::run(&avg_input, &[dyo], Output::of(&mut dx, &x_shape), scratch, context);
@@ -193,7 +201,9 @@ fn rounding_up_does_not_count_beyond_the_border() {
     let (x, layout) = ([3.0f32; 6], Layout::contiguous(&shape));
     everywhere(|context, _| {
         let mut y = [0.0f32; 3];
-        pool::avg::run(&op, &[Operand::of(&x, &layout)], Output::of(&mut y, &out), context);
+        with_scratch(pool::avg::scratch(&op, DType::F32, &[&layout], context.par.lanes()), |scratch| {
+            pool::avg::run(&op, &[Operand::of(&x, &layout)], Output::of(&mut y, &out), scratch, context);
+        });
         assert_eq!(y, [2.0, 3.0, 1.5]);
     });
 }

@@ -1,6 +1,5 @@
 //! The windows over one plane, in three dimensions (missing ones have size 1).
 
-use super::rows::Row;
 use meshwork_graph::ops::{Window, Windows};
 
 /// One window along one dimension: the positions that lie inside the input.
@@ -26,8 +25,6 @@ pub struct Plane {
     spans: [Vec<Span>; 3],
     /// Whether every window is 2 × 2 in the last two dimensions, 2 apart, and wholly inside.
     pub halves: bool,
-    /// The windows of the last dimension, where they are best taken a row at a time.
-    pub row: Option<Row>,
 }
 
 const ONE: Window = Window::Fixed { kernel: 1, stride: 1, padding: 0, dilation: 1, ceil: false };
@@ -48,8 +45,7 @@ impl Plane {
         let count = |d: usize| if halves { 0 } else { output[d] };
         let span = |d: usize| move |i: usize| Span::new(&window(d), i, input[d], border);
         let spans: [Vec<Span>; 3] = std::array::from_fn(|d| (0..count(d)).map(span(d)).collect());
-        let row = Row::new(&window(2), input[2], &spans[2]);
-        Plane { input, output, spans, halves, row }
+        Plane { input, output, spans, halves }
     }
 
     /// Elements of the input.
@@ -65,18 +61,6 @@ impl Plane {
     /// Number of windows.
     pub fn output_len(&self) -> usize {
         self.output.iter().product()
-    }
-
-    /// Calls `visit` for every row of windows with the number of its first.
-    #[inline(always)]
-    pub fn rows(&self, mut visit: impl FnMut(usize, [&Span; 2])) {
-        let mut i = 0;
-        for a in &self.spans[0] {
-            for b in &self.spans[1] {
-                visit(i, [a, b]);
-                i += self.output[2];
-            }
-        }
     }
 
     /// Calls `visit` for every line of the input that a row of windows has, with its number and where it begins.

@@ -1,0 +1,38 @@
+//! Passes over what taps give to many windows: a few taps at a time, for as many windows as stay in the first-level cache.
+
+use super::phases::TOGETHER;
+use std::ops::Range;
+
+/// Windows of a pass.
+pub const BLOCK: usize = 1024;
+
+/// Blocks of a range, each a multiple of what passes take at a time; the last one may go beyond.
+#[inline(always)]
+pub fn blocks(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    range.clone().step_by(BLOCK).map(move |start| {
+        let count = (range.end - start).min(BLOCK).next_multiple_of(TOGETHER);
+        start..start + count
+    })
+}
+
+/// Calls `$name::<$real, N, FIRST>(taps, rest…)` for all taps, up to four (`N`) at a time; `FIRST` for the first ones.
+macro_rules! in_fours {
+    ($taps:expr, $name:ident::<$real:ty>($($arg:expr),*)) => {
+        for (i, taps) in $taps.chunks(4).enumerate() {
+            in_fours!(@match i == 0, taps, $name, $real, ($($arg),*), [1, 2, 3, 4])
+        }
+    };
+    (@match $first:expr, $taps:ident, $name:ident, $real:ty, $args:tt, [$($n:literal),*]) => {
+        match ($first, $taps.len()) {
+            $(
+                (true, $n) => in_fours!(@call $name, $real, $n, true, $taps, $args),
+                (false, $n) => in_fours!(@call $name, $real, $n, false, $taps, $args),
+            )*
+            (_, count) => unreachable!("{count} taps together"),
+        }
+    };
+    (@call $name:ident, $real:ty, $n:literal, $first:literal, $taps:ident, ($($arg:expr),*)) => {
+        $name::<$real, $n, $first>(std::array::from_fn(|i| $taps[i]), $($arg),*)
+    };
+}
+pub(super) use in_fours;
