@@ -1,6 +1,6 @@
-//! Speed of matrix products, attention, convolutions and pools, in GFLOP/s and against the processor's peak as a chain of multiply-adds finds it.
+//! Speed of matrix products, attention and convolutions, in GFLOP/s and against the processor's peak as a chain of multiply-adds finds it.
 //!
-//! `cargo run --release -p meshwork-cpu --example kernel_speed [threads] [dot|cold|price|update|attention|conv|pool] [filter]`
+//! `cargo run --release -p meshwork-cpu --example kernel_speed [threads] [dot|cold|price|update|attention|conv] [filter]`
 //!
 //! `cold` are products whose operands and results come from memory, as in a training step; large pages, which a training
 //! has, are what `GLIBC_TUNABLES=glibc.malloc.hugetlb=1` asks for. `update` is the gradient of a weight and a step of gradient
@@ -9,11 +9,11 @@
 //! The filter is a part of a product's or convolution's name, as in `1024×1024×` or `LeNet 2 forward`.
 
 use half::bf16;
-use meshwork_cpu::{Context, Level, Operand, Output, Par, Stored, attention, conv, dot, element, epilogue, pool};
+use meshwork_cpu::{Context, Level, Operand, Output, Par, Stored, attention, conv, dot, element, epilogue};
 use meshwork_graph::canonical::Blocking;
 use meshwork_graph::ops::{
-    Attention, AttentionMask, AttentionResult, AvgPool, AvgPoolInput, BinaryOp, Conv, ConvGeometry, ConvInput,
-    ConvWeight, Dot, Element, Epilogue, Fused, Instr, MaxPool, MaxPoolInput, Source, Space, Spatial, Window, Windows,
+    Attention, AttentionMask, AttentionResult, BinaryOp, Conv, ConvGeometry, ConvInput, ConvWeight, Dot, Element,
+    Epilogue, Fused, Instr, Source, Space, Spatial,
 };
 use meshwork_graph::{DType, Dims, Layout, Op, Operation, Shape, Type};
 use std::time::Instant;
@@ -462,43 +462,6 @@ fn attentions<S: Stored>(filter: &str, context: Context, peak: f64) {
     }
 }
 
-fn pools(context: Context) {
-    for size in [[256, 20, 26, 26], [256, 50, 9, 9]] {
-        let (x, y) = (Shape::new(&size), Shape::new(&[size[0], size[1], size[2] / 2, size[3] / 2]));
-        let (xl, yl) = (Layout::contiguous(&x), Layout::contiguous(&y));
-        let (mut xd, mut yd) = (vec![0.5f32; x.numel()], vec![0.25f32; y.numel()]);
-        let window = Window::Fixed { kernel: 2, stride: 2, padding: 0, dilation: 1, ceil: false };
-        let windows = Windows::from_slice(&[window; 2]);
-        let avg = AvgPool { windows: windows.clone(), count_include_pad: true };
-        let avg_input = AvgPoolInput { pool: avg.clone(), size: Spatial::from_slice(&size[2..]) };
-        let (max, max_input) = (MaxPool { windows: windows.clone() }, MaxPoolInput { windows });
-        let report = |what: &str, time: f64| {
-            let bytes = 4 * (x.numel() + y.numel());
-            print!("{what} {:.2} ms ({:.0} GB/s)   ", time * 1e3, bytes as f64 / time * 1e-9);
-        };
-        print!("pool {x}: ");
-        let time = best(|| pool::avg::run(&avg, &[Operand::of(&xd, &xl)], Output::of(&mut yd, &y), context));
-        report("avg", time);
-        let time = best(|| {
-            let inputs = [Operand::of(&xd, &xl); 2];
-            pool::max::run(&max, &inputs, Output::of(&mut yd, &y), context);
-        });
-        report("max", time);
-        let time = best(|| {
-            let inputs = [Operand::of(&yd, &yl)];
-            pool::avg::gradient::run(&avg_input, &inputs, Output::of(&mut xd, &x), &mut [], context);
-        });
-        report("avg gradient", time);
-        let data = xd.clone();
-        let time = best(|| {
-            let inputs = [Operand::of(&data, &xl), Operand::of(&yd, &yl)];
-            pool::max::gradient::run(&max_input, &inputs, Output::of(&mut xd, &x), &mut [], context);
-        });
-        report("max gradient", time);
-        println!();
-    }
-}
-
 fn main() {
     let threads = std::env::args().nth(1).map_or(2, |t| t.parse().expect("a number of threads"));
     let which = std::env::args().nth(2);
@@ -526,8 +489,5 @@ fn main() {
     }
     if wanted("conv") {
         convolutions(&filter, context, peak);
-    }
-    if wanted("pool") {
-        pools(context);
     }
 }

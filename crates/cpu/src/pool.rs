@@ -4,12 +4,17 @@
 //! for every input position from +0, what the windows give it, in row-major order of the windows. f16 and bf16
 //! are widened to f32 and rounded once, at the end.
 //!
-//! Planes (a channel of a sample) are shared out among the threads; none depends on another.
+//! Windows that are evenly apart are taken many at a time (`phases`), those of 2 × 2 side by side as they lie; any others,
+//! of adaptive pooling that does not divide the input evenly, one by one (`windows`). Planes (a channel of a sample), or parts
+//! of them, are shared out among the threads.
 
 pub mod avg;
+mod axis;
 pub mod max;
 mod passes;
 mod phases;
+mod rows;
+mod turn;
 mod windows;
 
 use crate::Context;

@@ -76,6 +76,22 @@ fn rows() {
         }
     }
 
+    let layers = ["max-2x3x9-3-s2-p1", "avg-2x4x6x5-2x3", "max-1x2x4x5x6-1x2x3-d2"];
+    let report = json(&format!("bench pool --layer {} --json", layers.join(" --layer ")));
+    let rows = report["rows"].as_array().unwrap();
+    let names: Vec<String> =
+        layers.iter().flat_map(|layer| ["forward", "gradient"].map(|what| format!("{layer} {what}"))).collect();
+    assert_eq!(rows.iter().map(|row| row["name"].as_str().unwrap()).collect::<Vec<_>>(), names);
+    // Inputs and windows; a maximum's gradient reads its input.
+    for (rows, [inputs, windows, read]) in
+        rows.chunks(2).zip([[54, 2 * 3 * 5, 1], [240, 2 * 4 * 3, 0], [240, 2 * 4 * 3 * 2, 1]])
+    {
+        for (row, numbers) in rows.iter().zip([inputs + windows, (1 + read) * inputs + windows]) {
+            let bytes = number(row, "gbytes_per_second") * number(row, "seconds") * 1e9;
+            assert!((bytes / f64::from(4 * numbers) - 1.0).abs() < 1e-9, "{row}");
+        }
+    }
+
     let report = json("bench elementwise --size 50 --threads 1 --json");
     assert_eq!(report["machine"]["threads"], 1);
     let rows = report["rows"].as_array().unwrap();

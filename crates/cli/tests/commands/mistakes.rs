@@ -69,6 +69,13 @@ fn flags_and_names() {
         ("bench gemm --shape 3x", "--shape: \"3x\" is not sizes such as 256x800x128 (m, k, n) or 64x64x64x64"),
         ("bench gemm --shape 3x4x5-tx", "--shape: \"3x4x5-tx\" is not sizes such as 256x800x128"),
         ("bench gemm --shape 2x3x4x5-grad", "--shape: \"2x3x4x5-grad\" is not sizes such as 256x800x128"),
+        ("bench pool --layer 2x3x9-2", "--layer: \"2x3x9-2\" is not a layer such as max-16x64x56x56-3x3-s2-p1"),
+        ("bench pool --layer avg-2x3x9-2-d2", "--layer: \"avg-2x3x9-2-d2\" is not a layer such as"),
+        ("bench pool --layer max-2x3x9x9-2", "--layer: \"max-2x3x9x9-2\" is not a layer such as"),
+        (
+            "bench pool --layer max-2x3x9-4-p3",
+            "--layer: \"max-2x3x9-4-p3\" is not a layer whose window fits its input, with a padding of at most half the window",
+        ),
         ("bench conv --layer 3x", "--layer: \"3x\" is not a layer such as 16x64x56x56-128x3x3-s2-p1"),
         ("bench conv --layer 2x3x9x9-4x3", "--layer: \"2x3x9x9-4x3\" is not a layer such as"),
         ("bench conv --layer 2x3x9-4x3-q1", "--layer: \"2x3x9-4x3-q1\" is not a layer such as"),

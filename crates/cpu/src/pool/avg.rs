@@ -1,27 +1,27 @@
 //! The mean of every window, and its gradient ([`gradient`]).
 
 use super::passes::{blocks, in_fours};
-use super::phases::{Cut, Line, Part, Phases, narrow_row, widen_row};
-use super::windows::{Plane, Span};
-use super::{accumulate, plane_bytes, planes};
+use super::phases::{Cut, LINE, Part, Phases};
+use super::windows::{Plane, Span, are_halves};
+use super::{TASK, accumulate, plane_bytes, planes};
 use crate::Context;
 use crate::gemm::scratch::{Arena, room};
 use crate::gemm::{Element, Real};
 use crate::number::for_float;
 use crate::operand::{Operand, Output, Shared};
 use crate::par::with_slots;
+use crate::simd::Level;
 use meshwork_graph::ops::{AvgPool, AvgPoolInput};
 use meshwork_graph::{DType, Layout, Shape};
 use std::ops::Range;
 
-/// The windows where they are evenly apart and a task is one of `cut`.
-fn phases(op: &AvgPool, shape: &[usize], cut: Cut, threads: usize) -> Option<Phases> {
-    Phases::new(&op.windows, shape[0] * shape[1], &shape[2..], cut, threads)
+fn phases(op: &AvgPool, shape: &[usize], owned: Cut, threads: usize) -> Option<Phases> {
+    Phases::new(&op.windows, shape[0] * shape[1], &shape[2..], owned, threads)
 }
 
-/// Bytes of a slot: the phases of the input, and what is laid out as windows.
-fn slot_bytes<S: Element>(phases: &Phases, cut: Cut) -> usize {
-    room::<S::Real>((phases.count() + 1) * phases.distance(cut))
+/// Numbers of a slot: the phases of the input, and what is laid out as windows.
+fn numbers(phases: &Phases) -> usize {
+    phases.all_phases().next_multiple_of(LINE) + phases.all_windows()
 }
 
 /// Bytes of scratch memory for [`run`].
@@ -30,7 +30,7 @@ pub fn scratch(op: &AvgPool, dtype: DType, inputs: &[&Layout], threads: usize) -
 }
 
 fn forward_scratch<S: Element>(op: &AvgPool, shape: &Shape, threads: usize) -> usize {
-    phases(op, shape, Cut::Windows, threads).map_or(0, |phases| threads * slot_bytes::<S>(&phases, Cut::Windows))
+    phases(op, shape, Cut::Windows, threads).map_or(0, |phases| threads * room::<S::Real>(numbers(&phases)))
 }
 
 /// The means: input x.
@@ -40,21 +40,30 @@ pub fn run(op: &AvgPool, inputs: &[Operand], output: Output, scratch: &mut [u8],
 
 fn forward<S: Element>(op: &AvgPool, inputs: &[Operand], mut output: Output, scratch: &mut [u8], context: Context) {
     let (x, shape) = (inputs[0].slice::<S>(), inputs[0].shape());
-    let plane = Plane::new(&op.windows, &shape[2..], op.count_include_pad);
+    let out_len = output.slice::<S>().len();
     let out = Shared(output.slice::<S>().as_mut_ptr());
     let threads = context.par.lanes();
-    if !plane.halves
+    if !are_halves(&op.windows, &shape[2..])
         && let Some(phases) = phases(op, shape, Cut::Windows, threads)
     {
+        if let Some(run) = phases.runs(LONG) {
+            let (x, windows) = (Shared(x.as_ptr().cast_mut()), out_len);
+            return context.par.ranges(windows, 1 + TASK / run[1], &move |range| {
+                // SAFETY: the windows of this task, and their runs.
+                let out = unsafe { { out }.slice(range.start, range.len()) };
+                means_of_runs(context.level, run, x.pointer().wrapping_add(range.start * run[1]).cast_const(), out);
+            });
+        }
         let counts = phases.counts(op.count_include_pad);
-        let rooms = Arena::new(scratch).slots(threads, slot_bytes::<S>(&phases, Cut::Windows));
+        let rooms = Arena::new(scratch).slots(threads, room::<S::Real>(numbers(&phases)));
         let x = Shared(x.as_ptr().cast_mut());
         return with_slots(context.par, threads, phases.tasks(), |slot, task| {
-            let room = rooms.room(slot).take((phases.count() + 1) * phases.distance(Cut::Windows));
+            let (part, room) = (phases.part(task), rooms.room(slot).take(numbers(&phases)));
             // SAFETY: the operand has all planes; the windows of the result belong to this task, the room to its slot.
-            means_of_part(context.level, &phases, &counts, task, x.pointer(), room, out.pointer());
+            unsafe { means_in(context.level, &phases, &counts, &part, x.pointer(), room, out.pointer()) };
         });
     }
+    let plane = Plane::new(&op.windows, &shape[2..], op.count_include_pad);
     let (from, to) = (plane.input_len(), plane.output_len());
     planes(shape, context, &|i| {
         // SAFETY: the plane of the result belongs to this task.
@@ -63,50 +72,81 @@ fn forward<S: Element>(op: &AvgPool, inputs: &[Operand], mut output: Output, scr
     });
 }
 
+/// Windows that are runs of so many elements are not laid out in phases: there would be few in each.
+const LONG: usize = 12;
+
+/// Windows whose sums hide each other's latency.
+const ABREAST: usize = 16;
+
 crate::multiversion! {
-    fn means_of_part<S: Element>(
-        phases: &Phases,
-        counts: &[Vec<usize>; 3],
-        task: usize,
-        x: *const S,
-        room: *mut S::Real,
-        out: *mut S,
-    ) = means_in_phases;
+    fn means_of_runs<S: Element>(run: [usize; 2], x: *const S, out: &mut [S]) = means_along_runs;
+}
+
+/// # Safety
+/// There must be a run for every mean.
+#[inline(always)]
+fn means_along_runs<S: Element>([kernel, stride]: [usize; 2], x: *const S, out: &mut [S]) {
+    let (groups, rest) = out.as_chunks_mut::<ABREAST>();
+    let done = groups.len() * ABREAST;
+    for (i, out) in groups.iter_mut().enumerate() {
+        *out = means_of_some::<S, ABREAST>(kernel, stride, x.wrapping_add(i * ABREAST * stride));
+    }
+    for (i, out) in rest.iter_mut().enumerate() {
+        [*out] = means_of_some::<S, 1>(kernel, stride, x.wrapping_add((done + i) * stride));
+    }
 }
 
 #[inline(always)]
-fn means_in_phases<S: Element>(
+fn means_of_some<S: Element, const N: usize>(kernel: usize, stride: usize, x: *const S) -> [S; N] {
+    let mut sums = [S::Real::ZERO; N];
+    for i in 0..kernel {
+        for (run, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: an element of a run.
+            *sum = *sum + unsafe { *x.add(run * stride + i) }.widen();
+        }
+    }
+    sums.map(|sum| S::narrow(sum / S::Real::count(kernel)))
+}
+
+/// # Safety
+/// The operand must have all planes, the result all windows, and the room as many numbers as a slot needs.
+unsafe fn means_in<S: Element>(
+    level: Level,
     phases: &Phases,
     counts: &[Vec<usize>; 3],
-    task: usize,
+    part: &Part,
     x: *const S,
     room: *mut S::Real,
     out: *mut S,
 ) {
-    let (part, distance) = (phases.part(Cut::Windows, task), phases.distance(Cut::Windows));
-    let sums = room.wrapping_add(phases.count() * distance);
-    let taps: Vec<isize> = phases.taps(&part).iter().map(|tap| (tap.phase * distance + tap.shift) as isize).collect();
-    // SAFETY: the operands' planes, and the room's phases and sums.
+    let distance = phases.distance();
+    let sums = room.wrapping_add(phases.all_phases().next_multiple_of(LINE));
+    let taps: Vec<isize> = phases.taps(part).iter().map(|tap| (tap.phase * distance + tap.shift) as isize).collect();
+    // SAFETY: the caller's promise.
     unsafe {
-        phases.split(&part, x, S::Real::ZERO, room, distance);
-        add_up(room, &taps, sums, part.written());
-        divide(phases, &part, counts, sums, part.written());
-        for line in phases.windows(&part) {
-            let sums = std::slice::from_raw_parts(sums.add(line.at), line.count);
-            narrow_row(sums, std::slice::from_raw_parts_mut(out.add(line.number), line.count));
-        }
+        phases.split(level, part, x, S::Real::ZERO, room);
+        add_up(level, room, &taps, sums, part.written());
+        divide(level, phases, part, counts, sums, part.written());
+        phases.join_windows(level, part, sums, out);
     }
 }
 
+crate::multiversion! {
+    fn divide<T: Real>(
+        phases: &Phases,
+        part: &Part,
+        counts: &[Vec<usize>; 3],
+        to: *mut T,
+        all: Range<usize>,
+    ) = divide_windows;
+}
+
 /// Divides windows, which lie in a range, by what their means count.
-///
-/// # Safety
-/// `to` must have the part's windows.
 #[inline(always)]
-unsafe fn divide<T: Real>(phases: &Phases, part: &Part, counts: &[Vec<usize>; 3], to: *mut T, all: Range<usize>) {
+fn divide_windows<T: Real>(phases: &Phases, part: &Part, counts: &[Vec<usize>; 3], to: *mut T, all: Range<usize>) {
     if let [[a], [b], [c]] = counts.each_ref().map(Vec::as_slice) {
         let count = T::count(a * b * c);
-        // SAFETY: the caller's promise.
+        // SAFETY: windows of a slot's room.
         let to = unsafe { std::slice::from_raw_parts_mut(to.add(all.start), all.len()) };
         for to in to {
             *to = *to / count;
@@ -114,24 +154,29 @@ unsafe fn divide<T: Real>(phases: &Phases, part: &Part, counts: &[Vec<usize>; 3]
         return;
     }
     let of = |d: usize, i: usize| *counts[d].get(i).unwrap_or(&counts[d][0]);
-    for Line { at, count, window: [x, y, z], .. } in phases.windows(part) {
-        // SAFETY: the caller's promise.
-        let to = unsafe { std::slice::from_raw_parts_mut(to.add(at), count) };
-        let outer = of(0, x) * of(1, y);
-        for (i, to) in to.iter_mut().enumerate() {
-            *to = *to / T::count(outer * of(2, z + i));
+    for line in phases.lines(part) {
+        let [x, y, z] = line.window;
+        for plane in 0..part.planes.len() {
+            let to = to.wrapping_add(plane * part.plane + line.at);
+            for i in 0..line.count {
+                // SAFETY: a window of a slot's room.
+                let to = unsafe { &mut *to.add(i * part.step) };
+                *to = *to / T::count(of(0, x) * of(1, y) * of(2, z + i));
+            }
         }
     }
 }
 
-/// Adds up what taps give, from +0, in their order: for every place of a range what lies there behind each of `taps`.
-///
-/// # Safety
-/// The places, and as many more as passes take at a time, must be there.
+crate::multiversion! {
+    fn add_up<T: Real>(from: *const T, taps: &[isize], to: *mut T, range: Range<usize>) = add_up_taps;
+}
+
+/// Adds up what taps give, from +0, in their order: for every place of a range what lies there behind each of `taps`, in a slot's
+/// room.
 #[inline(always)]
-unsafe fn add_up<T: Real>(from: *const T, taps: &[isize], to: *mut T, range: Range<usize>) {
+fn add_up_taps<T: Real>(from: *const T, taps: &[isize], to: *mut T, range: Range<usize>) {
     for block in blocks(range) {
-        // SAFETY: the caller's promise.
+        // SAFETY: places of the room, and as many more as passes take at a time.
         let to = unsafe { std::slice::from_raw_parts_mut(to.add(block.start), block.len()) };
         let from = from.wrapping_add(block.start);
         if taps.is_empty() {
@@ -147,7 +192,7 @@ fn add<T: Real, const N: usize, const FIRST: bool>(taps: [isize; N], from: *cons
     for (i, to) in to.iter_mut().enumerate() {
         let mut sum = if FIRST { T::ZERO } else { *to };
         for from in from {
-            // SAFETY: the promise of `add_up`.
+            // SAFETY: as above.
             sum = sum + unsafe { *from.add(i) };
         }
         *to = sum;
@@ -210,7 +255,7 @@ pub mod gradient {
 
     fn backward_scratch<S: Element>(op: &AvgPoolInput, dy: &Shape, threads: usize) -> usize {
         let phases = phases(&op.pool, &input(op, dy), Cut::Inputs, threads);
-        let in_phases = phases.map_or(0, |phases| threads * slot_bytes::<S>(&phases, Cut::Inputs));
+        let in_phases = phases.map_or(0, |phases| threads * room::<S::Real>(numbers(&phases)));
         in_phases.max(plane_bytes::<S>(&op.size, threads))
     }
 
@@ -232,63 +277,62 @@ pub mod gradient {
         context: Context,
     ) {
         let dy = inputs[0].slice::<S>();
-        let plane = Plane::new(&op.pool.windows, &op.size, op.pool.count_include_pad);
-        let windows = plane.output_len();
         let threads = context.par.lanes();
-        if !plane.halves
+        if !are_halves(&op.pool.windows, &op.size)
             && let Some(phases) = phases(&op.pool, &input(op, inputs[0].shape()), Cut::Inputs, threads)
         {
+            if let Some([kernel, stride]) = phases.runs(LONG) {
+                let out = Shared(output.slice::<S>().as_mut_ptr());
+                return context.par.ranges(dy.len(), 1 + TASK / stride, &move |range| {
+                    // SAFETY: the runs of the windows of this task.
+                    let out = unsafe { { out }.slice(range.start * stride, range.len() * stride) };
+                    for (d, out) in dy[range].iter().zip(out.chunks_exact_mut(stride)) {
+                        let part = S::narrow(S::Real::ZERO + d.widen() / S::Real::count(kernel));
+                        out[..kernel].fill(part);
+                        out[kernel..].fill(S::narrow(S::Real::ZERO));
+                    }
+                });
+            }
             let counts = phases.counts(op.pool.count_include_pad);
-            let rooms = Arena::new(scratch).slots(threads, slot_bytes::<S>(&phases, Cut::Inputs));
-            let dy = Shared(dy.as_ptr().cast_mut());
-            let out = Shared(output.slice::<S>().as_mut_ptr());
+            let rooms = Arena::new(scratch).slots(threads, room::<S::Real>(numbers(&phases)));
+            let (dy, out) = (Shared(dy.as_ptr().cast_mut()), Shared(output.slice::<S>().as_mut_ptr()));
             return with_slots(context.par, threads, phases.tasks(), |slot, task| {
-                let room = rooms.room(slot).take((phases.count() + 1) * phases.distance(Cut::Inputs));
-                share_in_part(context.level, &phases, &counts, task, dy.pointer(), room, out.pointer());
+                let (part, room) = (phases.part(task), rooms.room(slot).take(numbers(&phases)));
+                // SAFETY: the operand has all windows; the inputs of the result belong to this task, the room to its slot.
+                unsafe { share_in(context.level, &phases, &counts, &part, dy.pointer(), room, out.pointer()) };
             });
         }
+        let plane = Plane::new(&op.pool.windows, &op.size, op.pool.count_include_pad);
+        let windows = plane.output_len();
         accumulate(output.slice::<S>(), &plane, scratch, context, &|i, sums| {
             share(context.level, &plane, &dy[i * windows..][..windows], sums);
         });
     }
 
-    crate::multiversion! {
-        fn share_in_part<S: Element>(
-            phases: &Phases,
-            counts: &[Vec<usize>; 3],
-            task: usize,
-            dy: *const S,
-            room: *mut S::Real,
-            out: *mut S,
-        ) = share_in_phases;
-    }
-
-    #[inline(always)]
-    fn share_in_phases<S: Element>(
+    /// # Safety
+    /// The operand must have all windows, the result all planes, and the room as many numbers as a slot needs.
+    unsafe fn share_in<S: Element>(
+        level: Level,
         phases: &Phases,
         counts: &[Vec<usize>; 3],
-        task: usize,
+        part: &Part,
         dy: *const S,
         room: *mut S::Real,
         out: *mut S,
     ) {
-        let (part, distance) = (phases.part(Cut::Inputs, task), phases.distance(Cut::Inputs));
-        let parts = room.wrapping_add(phases.count() * distance);
-        let margin = phases.margin(Cut::Inputs);
-        // SAFETY: the operands' planes, and the room's phases and windows.
+        let distance = phases.distance();
+        let parts = room.wrapping_add(phases.all_phases().next_multiple_of(LINE));
+        // SAFETY: the caller's promise.
         unsafe {
-            std::slice::from_raw_parts_mut(parts, distance).fill(S::Real::ZERO);
-            let parts = parts.add(margin);
-            for line in phases.windows(&part) {
-                let dy = std::slice::from_raw_parts(dy.add(line.number), line.count);
-                widen_row(dy, std::slice::from_raw_parts_mut(parts.add(line.at), line.count));
-            }
-            divide(phases, &part, counts, parts, 0..part.len());
-            for (phase, taps) in phases.by_phase(&part).iter().enumerate() {
+            std::slice::from_raw_parts_mut(parts, phases.all_windows()).fill(S::Real::ZERO);
+            let parts = parts.add(phases.margin());
+            phases.split_windows(level, part, dy, parts);
+            divide(level, phases, part, counts, parts, 0..part.len());
+            for (phase, taps) in phases.by_phase(part).iter().enumerate() {
                 let taps: Vec<isize> = taps.iter().map(|tap| -(tap.shift as isize)).collect();
-                add_up(parts, &taps, room.add(phase * distance), part.written());
+                add_up(level, parts, &taps, room.add(phase * distance), part.written());
             }
-            phases.join(&part, room, distance, out);
+            phases.join(level, part, room, out);
         }
     }
 

@@ -4,8 +4,9 @@
 //! gives −∞ and takes no gradient.
 
 use super::passes::{blocks, in_fours};
-use super::phases::{Cut, Line, Part, Phases, Tap, narrow_row, widen_row};
-use super::windows::Plane;
+use super::phases::{Cut, Part, Phases, Tap};
+use super::rows::narrow_row;
+use super::windows::{Plane, are_halves};
 use super::{accumulate, plane_bytes, planes};
 use crate::Context;
 use crate::gemm::scratch::{Arena, room};
@@ -13,6 +14,7 @@ use crate::gemm::{Element, Real};
 use crate::number::for_float;
 use crate::operand::{Operand, Output, Shared};
 use crate::par::with_slots;
+use crate::simd::Level;
 use meshwork_graph::ops::{MaxPool, MaxPoolInput, Windows};
 use meshwork_graph::{DType, Layout, Shape};
 use std::ops::Range;
@@ -20,10 +22,14 @@ use std::ops::Range;
 /// Of a window in which nothing is more than −∞.
 const NOWHERE: u32 = u32::MAX;
 
-/// Bytes of a slot: the phases of the input, then numbers and taps laid out as windows.
-fn slot_bytes<S: Element>(phases: &Phases, cut: Cut) -> usize {
-    let distance = phases.distance(cut);
-    room::<S::Real>((phases.count() + 1) * distance) + room::<u32>(distance)
+fn phases(windows: &Windows, shape: &[usize], owned: Cut, threads: usize) -> Option<Phases> {
+    Phases::new(windows, shape[0] * shape[1], &shape[2..], owned, threads)
+}
+
+/// Bytes of a slot: the phases of the input and what [`find`] needs.
+fn slot_bytes<S: Element>(phases: &Phases) -> usize {
+    let windows = results(phases) * phases.all_windows();
+    room::<S::Real>(phases.all_phases()) + room::<S::Real>(windows) + room::<u32>(windows)
 }
 
 /// Bytes of scratch memory for [`run`].
@@ -31,13 +37,8 @@ pub fn scratch(op: &MaxPool, dtype: DType, inputs: &[&Layout], threads: usize) -
     for_float!("pooling", dtype, forward_scratch(op, &inputs[0].shape, threads))
 }
 
-fn phases(windows: &Windows, shape: &[usize], cut: Cut, threads: usize) -> Option<Phases> {
-    Phases::new(windows, shape[0] * shape[1], &shape[2..], cut, threads)
-}
-
 fn forward_scratch<S: Element>(op: &MaxPool, shape: &Shape, threads: usize) -> usize {
-    let phases = phases(&op.windows, shape, Cut::Windows, threads);
-    phases.map_or(0, |phases| threads * slot_bytes::<S>(&phases, Cut::Windows))
+    phases(&op.windows, shape, Cut::Windows, threads).map_or(0, |phases| threads * slot_bytes::<S>(&phases))
 }
 
 /// The elements: inputs x and v.
@@ -47,20 +48,20 @@ pub fn run(op: &MaxPool, inputs: &[Operand], output: Output, scratch: &mut [u8],
 
 fn forward<S: Element>(op: &MaxPool, inputs: &[Operand], mut output: Output, scratch: &mut [u8], context: Context) {
     let (x, v, shape) = (inputs[0].slice::<S>(), inputs[1].slice::<S>(), inputs[0].shape());
-    let plane = Plane::new(&op.windows, &shape[2..], false);
     let out = Shared(output.slice::<S>().as_mut_ptr());
     let threads = context.par.lanes();
-    if !plane.halves
+    if !are_halves(&op.windows, &shape[2..])
         && let Some(phases) = phases(&op.windows, shape, Cut::Windows, threads)
     {
-        let bytes = slot_bytes::<S>(&phases, Cut::Windows);
-        let rooms = Arena::new(scratch).slots(threads, bytes);
+        let rooms = Arena::new(scratch).slots(threads, slot_bytes::<S>(&phases));
         let [x, v] = [x, v].map(|x| Shared(x.as_ptr().cast_mut()));
         return with_slots(context.par, threads, phases.tasks(), |slot, task| {
+            let (part, room) = (phases.part(task), rooms.room(slot));
             // SAFETY: the operands have all planes; the windows of the result belong to this task, the room to its slot.
-            maxima_of_part(context.level, &phases, task, x.pointer(), v.pointer(), rooms.room(slot), out.pointer());
+            unsafe { maxima(context.level, &phases, &part, x.pointer(), v.pointer(), room, out.pointer()) };
         });
     }
+    let plane = Plane::new(&op.windows, &shape[2..], false);
     let (from, to) = (plane.input_len(), plane.output_len());
     planes(shape, context, &|i| {
         // SAFETY: the plane of the result belongs to this task.
@@ -69,62 +70,175 @@ fn forward<S: Element>(op: &MaxPool, inputs: &[Operand], mut output: Output, scr
     });
 }
 
-crate::multiversion! {
-    fn maxima_of_part<S: Element>(
-        phases: &Phases,
-        task: usize,
-        x: *const S,
-        v: *const S,
-        room: Arena,
-        out: *mut S,
-    ) = maxima_in_phases;
+/// # Safety
+/// The operands must have all planes, the result all windows, and the room what a slot needs.
+unsafe fn maxima<S: Element>(
+    level: Level,
+    phases: &Phases,
+    part: &Part,
+    x: *const S,
+    v: *const S,
+    room: Arena,
+    out: *mut S,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if std::ptr::eq(x, v) {
+            let found = find::<S>(level, phases, part, x, room, part.written(), false);
+            return phases.join_windows(level, part, found.best, out);
+        }
+        let found = find::<S>(level, phases, part, x, room, part.written(), true);
+        let lines = phases.lines(part);
+        for plane in 0..part.planes.len() {
+            let v = v.wrapping_add((part.planes.start + plane) * phases.size());
+            let out = out.wrapping_add((part.planes.start + plane) * phases.windows());
+            for line in &lines {
+                for i in 0..line.count {
+                    let mut window = line.window;
+                    window[2] += i;
+                    let place = *found.places.add(plane * part.plane + line.at + i * part.step);
+                    let mut inside = phases.positions(window);
+                    let position = match place {
+                        NOWHERE => inside.next(),
+                        place => inside.find(|(tap, _)| *tap == place as usize),
+                    };
+                    *out.add(phases.window(window)) = position.map_or(S::narrow(S::Real::LEAST), |(_, at)| *v.add(at));
+                }
+            }
+        }
+    }
 }
 
-#[inline(always)]
-fn maxima_in_phases<S: Element>(phases: &Phases, task: usize, x: *const S, v: *const S, mut room: Arena, out: *mut S) {
-    let (part, distance) = (phases.part(Cut::Windows, task), phases.distance(Cut::Windows));
-    let staged: *mut S::Real = room.take((phases.count() + 1) * distance);
-    let best = staged.wrapping_add(phases.count() * distance);
-    let taps = phases.taps(&part);
-    // SAFETY: the operands' planes, and the room's phases and windows.
-    unsafe {
-        phases.split(&part, x, S::Real::LEAST, staged, distance);
-        if std::ptr::eq(x, v) {
-            let taps: Vec<usize> = taps.iter().map(|tap| tap.phase * distance + tap.shift).collect();
-            for block in blocks(part.written()) {
-                let best = std::slice::from_raw_parts_mut(best.add(block.start), block.len());
-                in_fours!(taps, raise::<S::Real>(staged.wrapping_add(block.start), best));
+/// Whether the maxima of rows are taken first, and then of these: fewer comparisons where windows share rows, but more passes.
+/// Either way the first one in row-major order counts.
+fn by_rows(phases: &Phases) -> bool {
+    let folds = |dims: &Range<usize>| {
+        let [_, taps] = phases.counts_in(dims.clone());
+        phases.counts_in(0..dims.start)[0] * if taps > 1 { taps + 1 } else { 0 }
+    };
+    DIMS.iter().map(folds).sum::<usize>() < folds(&ALL)
+}
+
+/// The dimensions together, and one after the other.
+const ALL: Range<usize> = 0..3;
+const DIMS: [Range<usize>; 3] = [2..3, 1..2, 0..1];
+
+fn dims(phases: &Phases) -> &'static [Range<usize>] {
+    if by_rows(phases) { &DIMS } else { std::slice::from_ref(&ALL) }
+}
+
+/// What is laid out as windows for [`find`].
+fn results(phases: &Phases) -> usize {
+    dims(phases).iter().map(|dims| phases.counts_in(0..dims.start)[0]).sum()
+}
+
+/// The maxima of windows, and the numbers of the taps where they are.
+#[derive(Clone, Copy)]
+struct Found<T> {
+    best: *const T,
+    places: *const u32,
+}
+
+/// Finds the maxima of the windows in a range, and where they are if `finds_places`.
+///
+/// # Safety
+/// `x` must have all planes, and the room as much as a slot needs.
+unsafe fn find<S: Element>(
+    level: Level,
+    phases: &Phases,
+    part: &Part,
+    x: *const S,
+    mut room: Arena,
+    range: Range<usize>,
+    finds_places: bool,
+) -> Found<S::Real> {
+    let (distance, windows) = (phases.distance(), phases.all_windows());
+    let staged: *mut S::Real = room.take(phases.all_phases());
+    let mut best: *mut S::Real = room.take(results(phases) * windows);
+    let mut places: *mut u32 = room.take(results(phases) * windows);
+    // SAFETY: the caller's promise.
+    unsafe { phases.split(level, part, x, S::Real::LEAST, staged) };
+    let none = std::ptr::null();
+    let mut from: Vec<_> = (0..phases.count())
+        .map(|i| Found { best: staged.wrapping_add(i * distance).cast_const(), places: none })
+        .collect();
+    // Numbers of taps of the dimensions before.
+    let mut unit = 1;
+    for dims in dims(phases) {
+        let taps = phases.taps_in(part, dims.clone());
+        let [stride, kernel] = phases.counts_in(dims.clone());
+        // What other dimensions shift is read, too.
+        let range = range.start..if dims.start > 0 { part.len() } else { range.end };
+        for group in 0..from.len() / stride {
+            let of_group = &from[group * stride..][..stride];
+            let to = Found { best: best.cast_const(), places: places.cast_const() };
+            let source = |tap: &Tap| {
+                let Found { best, places } = of_group[tap.phase];
+                let shifted = if places.is_null() { places } else { places.wrapping_add(tap.shift) };
+                (Found { best: best.wrapping_add(tap.shift), places: shifted }, (tap.number * unit) as u32)
+            };
+            let sources: Vec<_> = taps.iter().map(source).collect();
+            if kernel == 1 {
+                from[group] = sources[0].0;
+                continue;
             }
-            for line in phases.windows(&part) {
-                let best = std::slice::from_raw_parts(best.add(line.at), line.count);
-                narrow_row(best, std::slice::from_raw_parts_mut(out.add(line.number), line.count));
-            }
-            return;
+            fold(level, &sources, finds_places, range.clone(), best, places);
+            (best, places) = (best.wrapping_add(windows), places.wrapping_add(windows));
+            from[group] = to;
         }
-        let places: *mut u32 = room.take(distance);
-        find(staged, distance, &taps, best, places, part.written());
-        for Line { at, number, count, window: [slice, row, column] } in phases.windows(&part) {
-            let plane = phases.plane(number);
-            for i in 0..count {
-                let place = *places.add(at + i);
-                let mut inside = phases.positions([slice, row, column + i]);
-                let place = match place {
-                    NOWHERE => inside.next(),
-                    place => inside.find(|(tap, _)| *tap == place as usize),
-                };
-                let value = place.map_or(S::narrow(S::Real::LEAST), |(_, at)| *v.add(plane + at));
-                *out.add(number + i) = value;
-            }
+        from.truncate(from.len() / stride);
+        unit *= kernel;
+    }
+    if finds_places && from[0].places.is_null() {
+        // Windows of one element.
+        // SAFETY: the caller's promise.
+        let places = unsafe { std::slice::from_raw_parts_mut(places.add(range.start), range.len()) };
+        places.fill(0);
+        from[0].places = places.as_ptr().wrapping_sub(range.start);
+    }
+    from[0]
+}
+
+/// A source of maxima: those of a tap, and its number.
+type Source<T> = (Found<T>, u32);
+
+crate::multiversion! {
+    fn fold<T: Real>(
+        sources: &[Source<T>],
+        finds_places: bool,
+        range: Range<usize>,
+        best: *mut T,
+        places: *mut u32,
+    ) = fold_of;
+}
+
+/// The maxima of sources for the windows in a range, and their numbers if `finds_places`.
+#[inline(always)]
+fn fold_of<T: Real>(sources: &[Source<T>], finds_places: bool, range: Range<usize>, best: *mut T, places: *mut u32) {
+    for block in blocks(range) {
+        // SAFETY: the promise of `find`'s caller.
+        let (best, places) = unsafe {
+            (
+                std::slice::from_raw_parts_mut(best.add(block.start), block.len()),
+                std::slice::from_raw_parts_mut(places.add(block.start), block.len()),
+            )
+        };
+        if !finds_places {
+            in_fours!(sources, raise::<T>(block.start, best));
+        } else if sources[0].0.places.is_null() {
+            in_fours!(sources, improve::<T>(block.start, best, places));
+        } else {
+            in_fours!(sources, improve_more::<T>(block.start, best, places));
         }
     }
 }
 
 /// Takes the maxima of some taps into those before.
 #[inline(always)]
-fn raise<T: Real, const N: usize, const FIRST: bool>(taps: [usize; N], from: *const T, best: &mut [T]) {
-    let from = taps.map(|tap| from.wrapping_add(tap));
+fn raise<T: Real, const N: usize, const FIRST: bool>(taps: [Source<T>; N], start: usize, best: &mut [T]) {
+    let from = taps.map(|(from, _)| from.best.wrapping_add(start));
     for (i, best) in best.iter_mut().enumerate() {
-        // SAFETY: as the caller of `blocks` has promised.
+        // SAFETY: the promise of `find`'s caller.
         let from = from.map(|from| unsafe { *from.add(i) });
         let mut most = if FIRST { from[0] } else { *best };
         for x in from.into_iter().skip(usize::from(FIRST)) {
@@ -134,53 +248,43 @@ fn raise<T: Real, const N: usize, const FIRST: bool>(taps: [usize; N], from: *co
     }
 }
 
-/// The number of the tap where each window of a range has its maximum.
-///
-/// # Safety
-/// The phases must be there, and the windows, and as many more as passes take at a time.
-#[inline(always)]
-unsafe fn find<T: Real>(
-    from: *const T,
-    distance: usize,
-    taps: &[Tap],
-    best: *mut T,
-    places: *mut u32,
-    range: Range<usize>,
-) {
-    for block in blocks(range) {
-        // SAFETY: the caller's promise.
-        let (best, places) = unsafe {
-            (
-                std::slice::from_raw_parts_mut(best.add(block.start), block.len()),
-                std::slice::from_raw_parts_mut(places.add(block.start), block.len()),
-            )
-        };
-        in_fours!(taps, improve::<T>(from.wrapping_add(block.start), distance, best, places));
-    }
-}
-
+/// The same with the numbers of the taps.
 #[inline(always)]
 fn improve<T: Real, const N: usize, const FIRST: bool>(
-    taps: [Tap; N],
-    from: *const T,
-    distance: usize,
+    taps: [Source<T>; N],
+    start: usize,
     best: &mut [T],
     places: &mut [u32],
 ) {
-    let from = taps.map(|tap| from.wrapping_add(tap.phase * distance + tap.shift));
-    let first = taps[0].number as u32;
+    let from = taps.map(|(from, number)| (from.best.wrapping_add(start), number));
     for (i, (best, place)) in best.iter_mut().zip(places).enumerate() {
         let mut most = if FIRST { (T::LEAST, NOWHERE) } else { (*best, *place) };
-        for (k, from) in from.into_iter().enumerate() {
-            // SAFETY: the promise of `find`.
-            most = better(most, (unsafe { *from.add(i) }, first + k as u32));
+        for (from, number) in from {
+            // SAFETY: the promise of `find`'s caller.
+            most = better(most, (unsafe { *from.add(i) }, number));
         }
         (*best, *place) = most;
     }
 }
 
-crate::multiversion! {
-    fn select<S: Element>(plane: &Plane, x: &[S], v: &[S], out: &mut [S]) = select_from;
+/// The same of what has numbers itself.
+#[inline(always)]
+fn improve_more<T: Real, const N: usize, const FIRST: bool>(
+    taps: [Source<T>; N],
+    start: usize,
+    best: &mut [T],
+    places: &mut [u32],
+) {
+    let from = taps.map(|(from, number)| (from.best.wrapping_add(start), from.places.wrapping_add(start), number));
+    for (i, (best, place)) in best.iter_mut().zip(places).enumerate() {
+        let mut most = if FIRST { (T::LEAST, NOWHERE) } else { (*best, *place) };
+        for (from, numbers, number) in from {
+            // SAFETY: the promise of `find`'s caller.
+            let (x, inner) = unsafe { (*from.add(i), *numbers.add(i)) };
+            most = better(most, (x, inner.wrapping_add(number)));
+        }
+        (*best, *place) = most;
+    }
 }
 
 /// Whether a later element takes the place of the best one so far.
@@ -196,6 +300,10 @@ fn beats<T: Real>(x: T, best: T) -> bool {
 fn better<T: Real, V: Copy>(best: (T, V), other: (T, V)) -> (T, V) {
     let takes = beats(other.0, best.0);
     (if takes { other.0 } else { best.0 }, if takes { other.1 } else { best.1 })
+}
+
+crate::multiversion! {
+    fn select<S: Element>(plane: &Plane, x: &[S], v: &[S], out: &mut [S]) = select_from;
 }
 
 #[inline(always)]
@@ -238,17 +346,27 @@ fn first_maximum<S: Element>(plane: &Plane, window: [&super::windows::Span; 3], 
 pub mod gradient {
     use super::*;
 
+    /// Taps from which on windows give one after the other, instead of many of them tap by tap.
+    const MANY: usize = 16;
+
+    fn gives_one_by_one(phases: &Phases) -> bool {
+        phases.owns_ranges() && phases.counts_in(ALL)[1] >= MANY
+    }
+
+    /// Bytes of a slot.
+    fn slot_bytes<S: Element>(phases: &Phases) -> usize {
+        super::slot_bytes::<S>(phases) + room::<S::Real>(phases.all_windows())
+    }
+
     /// Bytes of scratch memory for [`run`].
     pub fn scratch(op: &MaxPoolInput, dtype: DType, inputs: &[&Layout], threads: usize) -> usize {
         for_float!("pooling", dtype, backward_scratch(op, &inputs[0].shape, threads))
     }
 
     fn backward_scratch<S: Element>(op: &MaxPoolInput, shape: &Shape, threads: usize) -> usize {
-        // Numbers as windows twice: the maxima and the gradients by them.
-        let bytes =
-            |phases: &Phases| slot_bytes::<S>(phases, Cut::Inputs) + room::<S::Real>(phases.distance(Cut::Inputs));
         let phases = phases(&op.windows, shape, Cut::Inputs, threads);
-        phases.map_or(0, |phases| threads * bytes(&phases)).max(plane_bytes::<S>(&shape[2..], threads))
+        let in_phases = phases.map_or(0, |phases| threads * slot_bytes::<S>(&phases));
+        in_phases.max(plane_bytes::<S>(&shape[2..], threads))
     }
 
     /// The gradient by v.
@@ -266,13 +384,13 @@ pub mod gradient {
         let (x, dy, shape) = (inputs[0].slice::<S>(), inputs[1].slice::<S>(), inputs[0].shape());
         let threads = context.par.lanes();
         if let Some(phases) = phases(&op.windows, shape, Cut::Inputs, threads) {
-            let bytes = slot_bytes::<S>(&phases, Cut::Inputs) + room::<S::Real>(phases.distance(Cut::Inputs));
-            let rooms = Arena::new(scratch).slots(threads, bytes);
+            let rooms = Arena::new(scratch).slots(threads, slot_bytes::<S>(&phases));
             let out = Shared(output.slice::<S>().as_mut_ptr());
             let [x, dy] = [x, dy].map(|x| Shared(x.as_ptr().cast_mut()));
             return with_slots(context.par, threads, phases.tasks(), |slot, task| {
+                let (part, room) = (phases.part(task), rooms.room(slot));
                 // SAFETY: the operands have all planes; the inputs of the result belong to this task, the room to its slot.
-                give_in_part(context.level, &phases, task, x.pointer(), dy.pointer(), rooms.room(slot), out.pointer());
+                unsafe { gradient(context.level, &phases, &part, x.pointer(), dy.pointer(), room, out.pointer()) };
             });
         }
         let plane = Plane::new(&op.windows, &shape[2..], false);
@@ -282,53 +400,35 @@ pub mod gradient {
         });
     }
 
-    crate::multiversion! {
-        fn give_in_part<S: Element>(
-            phases: &Phases,
-            task: usize,
-            x: *const S,
-            dy: *const S,
-            room: Arena,
-            out: *mut S,
-        ) = give_in_phases;
-    }
-
-    #[inline(always)]
-    fn give_in_phases<S: Element>(
+    /// # Safety
+    /// The operands must have all planes and windows, and the room what a slot needs.
+    unsafe fn gradient<S: Element>(
+        level: Level,
         phases: &Phases,
-        task: usize,
+        part: &Part,
         x: *const S,
         dy: *const S,
         mut room: Arena,
         out: *mut S,
     ) {
-        let (part, distance, margin) =
-            (phases.part(Cut::Inputs, task), phases.distance(Cut::Inputs), phases.margin(Cut::Inputs));
-        let staged: *mut S::Real = room.take((phases.count() + 1) * distance);
-        let best = staged.wrapping_add(phases.count() * distance);
-        let (given, places): (*mut S::Real, *mut u32) = (room.take(distance), room.take(distance));
-        // SAFETY: the operands' planes, and the room's phases and windows.
+        let distance = phases.distance();
+        let given: *mut S::Real = room.take(phases.all_windows());
+        // SAFETY: the caller's promise.
         unsafe {
-            std::slice::from_raw_parts_mut(given, distance).fill(S::Real::ZERO);
-            let (given, places) = (given.add(margin), places.add(margin));
-            for line in phases.windows(&part) {
-                let dy = std::slice::from_raw_parts(dy.add(line.number), line.count);
-                widen_row(dy, std::slice::from_raw_parts_mut(given.add(line.at), line.count));
+            let found = find::<S>(level, phases, part, x, room, 0..part.len(), true);
+            // Where its phases were.
+            let sums: *mut S::Real = room.take(phases.all_phases());
+            if gives_one_by_one(phases) {
+                return give_one_by_one(level, phases, part, found.places, dy, sums, out);
             }
-            phases.split(&part, x, S::Real::LEAST, staged, distance);
-            find(staged, distance, &phases.taps(&part), best, places, 0..part.len());
-            settle(phases, &part, given, places);
-            for (phase, taps) in phases.by_phase(&part).iter().enumerate() {
-                let sums = staged.add(phase * distance);
-                for block in blocks(part.written()) {
-                    let sums = std::slice::from_raw_parts_mut(sums.add(block.start), block.len());
-                    if taps.is_empty() {
-                        sums.fill(S::Real::ZERO);
-                    }
-                    in_fours!(taps, give::<S::Real>(given.add(block.start), places.add(block.start), sums));
-                }
+            std::slice::from_raw_parts_mut(given, phases.all_windows()).fill(S::Real::ZERO);
+            let given = given.add(phases.margin());
+            phases.split_windows(level, part, dy, given);
+            settle(phases, part, given, found.places.cast_mut());
+            for (phase, taps) in phases.by_phase(part).iter().enumerate() {
+                give(level, taps, given, found.places, sums.add(phase * distance), part.written());
             }
-            phases.join(&part, staged, distance, out);
+            phases.join(level, part, sums, out);
         }
     }
 
@@ -336,7 +436,6 @@ pub mod gradient {
     ///
     /// # Safety
     /// The windows must be there.
-    #[inline(always)]
     unsafe fn settle<T: Real>(phases: &Phases, part: &Part, given: *const T, places: *mut u32) {
         // SAFETY: the caller's promise.
         let (all, of_all) =
@@ -348,23 +447,48 @@ pub mod gradient {
         if !missing {
             return;
         }
-        for Line { at, count, window: [slice, row, column], .. } in phases.windows(part) {
-            for i in 0..count {
-                // SAFETY: as above.
-                let place = unsafe { &mut *places.add(at + i) };
-                if *place == NOWHERE
-                    && let Some((tap, _)) = phases.positions([slice, row, column + i]).next()
-                {
-                    *place = tap as u32;
+        for plane in 0..part.planes.len() {
+            for line in phases.lines(part) {
+                for i in 0..line.count {
+                    // SAFETY: as above.
+                    let place = unsafe { &mut *places.add(plane * part.plane + line.at + i * part.step) };
+                    let [slice, row, column] = line.window;
+                    if *place == NOWHERE
+                        && let Some((tap, _)) = phases.positions([slice, row, column + i]).next()
+                    {
+                        *place = tap as u32;
+                    }
                 }
             }
         }
     }
 
-    /// Adds what windows give to the places that they have at some taps, in their order. A sum that begins with +0 is never −0, so +0
-    /// changes none.
+    crate::multiversion! {
+        fn give<T: Real>(
+            taps: &[Tap],
+            given: *const T,
+            places: *const u32,
+            sums: *mut T,
+            range: Range<usize>,
+        ) = give_tap_by_tap;
+    }
+
+    /// What windows give to a range of a phase: the sums over the taps that read it, in their order.
     #[inline(always)]
-    fn give<T: Real, const N: usize, const FIRST: bool>(
+    fn give_tap_by_tap<T: Real>(taps: &[Tap], given: *const T, places: *const u32, sums: *mut T, range: Range<usize>) {
+        for block in blocks(range) {
+            // SAFETY: the promise of `gradient`'s caller.
+            let sums = unsafe { std::slice::from_raw_parts_mut(sums.add(block.start), block.len()) };
+            if taps.is_empty() {
+                sums.fill(T::ZERO);
+            }
+            in_fours!(taps, add::<T>(given.wrapping_add(block.start), places.wrapping_add(block.start), sums));
+        }
+    }
+
+    /// Adds what windows give to the places that they have at some taps. A sum that begins with +0 is never −0, so +0 changes none.
+    #[inline(always)]
+    fn add<T: Real, const N: usize, const FIRST: bool>(
         taps: [Tap; N],
         given: *const T,
         places: *const u32,
@@ -379,6 +503,59 @@ pub mod gradient {
                 sum = sum + if place == number { given } else { T::ZERO };
             }
             *to = sum;
+        }
+    }
+
+    crate::multiversion! {
+        fn give_one_by_one<S: Element>(
+            phases: &Phases,
+            part: &Part,
+            places: *const u32,
+            dy: *const S,
+            sums: *mut S::Real,
+            out: *mut S,
+        ) = give_window_by_window;
+    }
+
+    /// Adds what windows give to their places; `sums` has room for what the part owns.
+    #[inline(always)]
+    fn give_window_by_window<S: Element>(
+        phases: &Phases,
+        part: &Part,
+        places: *const u32,
+        dy: *const S,
+        sums: *mut S::Real,
+        out: *mut S,
+    ) {
+        let (lines, offsets, owned) = (phases.lines(part), phases.offsets(), phases.owned(part));
+        for plane in 0..part.planes.len() {
+            // SAFETY: the promise of `gradient`'s caller.
+            let sums = unsafe { std::slice::from_raw_parts_mut(sums, owned.len()) };
+            sums.fill(S::Real::ZERO);
+            let dy = dy.wrapping_add((part.planes.start + plane) * phases.windows());
+            for line in &lines {
+                let (begin, stride) = phases.begin(line.window);
+                let (dy, begin) = (dy.wrapping_add(phases.window(line.window)), begin - owned.start as isize);
+                let places = places.wrapping_add(plane * part.plane + line.at);
+                for i in 0..line.count {
+                    // SAFETY: a window.
+                    let (place, d) = unsafe { (*places.add(i * part.step), (*dy.add(i)).widen()) };
+                    let offset = offsets.get(place as usize).copied().or_else(|| {
+                        let mut window = line.window;
+                        window[2] += i;
+                        phases.positions(window).next().map(|(tap, _)| offsets[tap])
+                    });
+                    // Windows of which the part has a half give to others, too.
+                    if let Some(offset) = offset
+                        && let Some(sum) = sums.get_mut((begin + (i * stride) as isize + offset) as usize)
+                    {
+                        *sum = *sum + d;
+                    }
+                }
+            }
+            let first = (part.planes.start + plane) * phases.size() + owned.start;
+            // SAFETY: the part's elements of the result.
+            narrow_row(sums, unsafe { std::slice::from_raw_parts_mut(out.add(first), sums.len()) });
         }
     }
 

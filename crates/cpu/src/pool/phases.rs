@@ -2,10 +2,15 @@
 //!
 //! The input with its border is cut into *phases*: positions `stride` apart in each dimension. In a phase neighbours belong to
 //! neighbouring windows, so what a tap gives to all windows is the phase from some element on, over the ends of rows, slices
-//! and planes: what comes to lie between the windows there is of no meaning. That makes long vectors of any windows.
+//! and planes: what comes to lie between the windows there is of no meaning. That makes long vectors of any windows. Small planes
+//! lie *abreast*, so that neighbours are of different planes.
 
+use super::axis::Axis;
+use super::rows::{Columns, WOVEN, narrow_row, widen_row};
+use super::turn::{turn, turn_back};
 use crate::gemm::Element;
-use meshwork_graph::ops::{Window, Windows};
+use crate::simd::Level;
+use meshwork_graph::ops::Windows;
 use std::ops::Range;
 
 /// Elements of the phases of a task, about: they stay in the second-level cache.
@@ -18,80 +23,22 @@ const TASKS: usize = 4;
 pub const TOGETHER: usize = 64;
 
 /// Elements of a cache line of f32.
-const LINE: usize = 16;
+pub const LINE: usize = 16;
 
-/// The windows of one dimension.
-#[derive(Clone, Copy, Debug)]
-struct Axis {
-    size: usize,
-    windows: usize,
-    kernel: usize,
-    stride: usize,
-    padding: usize,
-    dilation: usize,
-}
-
-impl Axis {
-    const ONE: Axis = Axis { size: 1, windows: 1, kernel: 1, stride: 1, padding: 0, dilation: 1 };
-
-    fn new(window: &Window, size: usize) -> Option<Axis> {
-        let windows = window.output(size).filter(|n| *n > 0 && size > 0)?;
-        match *window {
-            Window::Fixed { kernel, stride, padding, dilation, .. } => {
-                Some(Axis { size, windows, kernel, stride, padding, dilation })
-            }
-            Window::Adaptive { output } => size.is_multiple_of(output).then(|| {
-                let kernel = size / output;
-                Axis { size, windows, kernel, stride: kernel, padding: 0, dilation: 1 }
-            }),
-        }
-    }
-
-    /// Whether each position is a window.
-    fn is_one_to_one(&self) -> bool {
-        (self.kernel, self.stride, self.padding) == (1, 1, 0)
-    }
-
-    /// Whether one window has all positions.
-    fn is_whole(&self) -> bool {
-        (self.windows, self.kernel, self.padding) == (1, self.size, 0) && (self.dilation == 1 || self.size == 1)
-    }
-
-    /// Whether windows lie in runs of `stride` positions that make up all of the input.
-    fn is_apart(&self) -> bool {
-        self.padding == 0 && self.dilation * (self.kernel - 1) < self.stride && self.windows * self.stride == self.size
-    }
-
-    /// The last shift.
-    fn reach(&self) -> usize {
-        (self.kernel - 1) * self.dilation / self.stride
-    }
-
-    /// Positions of a phase: the windows and the last shift beyond them, and all of the input.
-    fn extent(&self) -> usize {
-        (self.windows + self.reach()).max((self.size + self.padding - 1) / self.stride + 1)
-    }
-
-    /// The position in the input of one in a phase.
-    fn position(&self, phase: usize, at: isize) -> Option<usize> {
-        let padded = at * self.stride as isize + phase as isize;
-        usize::try_from(padded - self.padding as isize).ok().filter(|position| *position < self.size)
-    }
-
-    /// What a mean over a window counts; `border` as in [`Window::count`].
-    fn count(&self, window: usize, border: bool) -> usize {
-        let Axis { size, kernel, stride, padding, dilation, .. } = *self;
-        Window::Fixed { kernel, stride, padding, dilation, ceil: false }.count(window, size, border)
-    }
-}
+/// Columns below which planes lie abreast, if there are so many of them: copying short rows takes longer than turning them.
+const NARROW: usize = 16;
+const MANY: usize = 16;
 
 /// Planes and their windows, cut into tasks.
 #[derive(Clone, Debug)]
 pub struct Phases {
     planes: usize,
     axes: [Axis; 3],
+    owned: Cut,
     /// Planes of a task.
     together: usize,
+    /// Whether they lie abreast.
+    abreast: bool,
     /// The dimension that is cut, and into how many parts.
     cut: usize,
     parts: usize,
@@ -115,81 +62,64 @@ pub struct Tap {
     pub shift: usize,
 }
 
-/// Elements from a position in a phase to one so many slices, rows and columns behind it.
-fn shift(extents: &[usize; 3], [slices, rows, columns]: [usize; 3]) -> usize {
-    (slices * extents[1] + rows) * extents[2] + columns
+/// The number of a position.
+fn number(sizes: &[usize; 3], [slice, row, column]: [usize; 3]) -> usize {
+    (slice * sizes[1] + row) * sizes[2] + column
 }
 
 /// What a task reads: planes, and in each dimension some positions of the phases.
 #[derive(Clone, Debug)]
 pub struct Part {
-    planes: Range<usize>,
+    pub planes: Range<usize>,
     /// The first position of each dimension, and how many there are.
     first: [isize; 3],
     extents: [usize; 3],
     /// Those of them that the task writes.
     own: [Range<usize>; 3],
+    /// Elements from position to position, and from plane to plane.
+    pub step: usize,
+    pub plane: usize,
 }
 
 impl Part {
-    /// Positions of a phase.
+    /// Elements of a phase.
     pub fn len(&self) -> usize {
         self.planes.len() * self.extents.iter().product::<usize>()
     }
 
-    /// The element of a phase where a row begins.
-    fn row(&self, plane: usize, [slice, row]: [usize; 2]) -> usize {
-        ((plane * self.extents[0] + slice) * self.extents[1] + row) * self.extents[2]
+    /// The element of a phase that a position of a plane is.
+    fn at(&self, plane: usize, position: [usize; 3]) -> usize {
+        plane * self.plane + number(&self.extents, position) * self.step
     }
 
     /// Elements from the first to the last that the task writes.
     pub fn written(&self) -> Range<usize> {
-        let [slices, rows, columns] = &self.own;
-        let first = self.row(0, [slices.start, rows.start]) + columns.start;
-        let last = self.row(self.planes.len() - 1, [slices.end - 1, rows.end - 1]) + columns.end;
-        first..last
+        let first = self.at(0, self.own.each_ref().map(|own| own.start));
+        first..self.at(self.planes.len() - 1, self.own.each_ref().map(|own| own.end - 1)) + 1
     }
 }
 
-/// A run of a row of the input that lies in one phase.
-struct Run {
-    /// The first element of the phase's row, and of the run.
-    row: usize,
-    first: usize,
-    count: usize,
+/// A row of the input.
+struct Row {
+    /// Where it begins in the first of the phases that its columns are in.
+    phases: usize,
+    /// Where it begins in the plane, if it does not lie in the border.
+    input: Option<usize>,
 }
 
-/// Some columns of rows of the input, in their phases.
-struct Columns {
-    /// Columns of the input.
-    range: Range<usize>,
-    /// The runs that begin at the first column, the second, …, as many as the stride.
-    runs: Vec<Run>,
-    /// Elements of a phase's row.
-    extent: usize,
-}
-
-impl Columns {
-    /// Those of a part at `at` of its own positions, in phases `distance` apart.
-    fn new(axis: &Axis, first: isize, at: Range<usize>, extent: usize, distance: usize) -> Self {
-        let stride = axis.stride;
-        let column = |at: usize| (first + at as isize) * stride as isize - axis.padding as isize;
-        let range = column(at.start).clamp(0, axis.size as isize)..column(at.end).clamp(0, axis.size as isize);
-        let lead = (range.start - column(0)) as usize;
-        let range = range.start as usize..range.end as usize;
-        let run = |c: usize| Run {
-            row: (lead + c) % stride * distance,
-            first: ((lead + c) / stride).min(extent),
-            count: range.len().saturating_sub(c).div_ceil(stride),
-        };
-        Columns { runs: (0..stride).map(run).collect(), range, extent }
-    }
+/// A row of windows.
+pub struct Line {
+    /// The place of the first one among what is laid out as windows.
+    pub at: usize,
+    pub count: usize,
+    /// The number of the first one in each dimension.
+    pub window: [usize; 3],
 }
 
 impl Phases {
     /// The windows over `planes` planes of these sizes, for so many threads; `None` where windows are not evenly apart, or
     /// there is nothing to do.
-    pub fn new(windows: &Windows, planes: usize, size: &[usize], cut: Cut, threads: usize) -> Option<Self> {
+    pub fn new(windows: &Windows, planes: usize, size: &[usize], owned: Cut, threads: usize) -> Option<Self> {
         let (mut axes, missing) = ([Axis::ONE; 3], 3 - windows.len());
         for (d, (window, size)) in windows.iter().zip(size).enumerate() {
             axes[missing + d] = Axis::new(window, *size)?;
@@ -215,17 +145,30 @@ impl Phases {
             axes = [Axis::ONE, Axis::ONE, Axis { size: rows * c.size, windows: rows * c.windows, ..c }];
             planes = 1;
         }
-        let all = Phases { planes, axes, together: 1, cut: 0, parts: 1 };
-        let dim = (0..3).find(|&d| axes[d].extent() > 1).unwrap_or(2);
+        let all = Phases { planes, axes, owned, together: 1, abreast: false, cut: 0, parts: 1 };
+        let cut = (0..3).find(|&d| axes[d].extent() > 1).unwrap_or(2);
         let staged = all.count() * axes.iter().map(Axis::extent).product::<usize>();
         let tasks = (TASKS * threads).min(1 + planes * staged / (STAGED / TASKS));
-        let together = (STAGED / staged.max(1)).min(planes / tasks).max(1);
-        let length = match cut {
-            Cut::Windows => axes[dim].windows,
-            Cut::Inputs => axes[dim].extent(),
-        };
-        let parts = if together > 1 { 1 } else { staged.div_ceil(2 * STAGED).max(tasks.div_ceil(planes)).min(length) };
-        Some(Phases { together, cut: dim, parts, ..all })
+        let together = (STAGED / staged).min(planes / tasks).max(1);
+        let parts = if together > 1 { 1 } else { staged.div_ceil(2 * STAGED).max(tasks.div_ceil(planes)) };
+        let copied = if axes[2].stride > WOVEN { axes[2].extent() } else { axes[2].size };
+        let abreast = together >= MANY && copied < NARROW;
+        Some(Phases { together, abreast, cut, parts: parts.min(all.length(cut)), ..all })
+    }
+
+    /// Positions of a dimension of which tasks own parts.
+    fn length(&self, d: usize) -> usize {
+        match self.owned {
+            Cut::Windows => self.axes[d].windows,
+            Cut::Inputs => self.axes[d].extent(),
+        }
+    }
+
+    /// Positions before and behind those that a part owns, in the dimension that is cut. Inputs have windows that begin before
+    /// them, which have positions behind them.
+    fn around(&self) -> [usize; 2] {
+        let reach = self.axes[self.cut].reach();
+        [if self.owned == Cut::Windows { 0 } else { reach }, reach]
     }
 
     /// Phases.
@@ -239,62 +182,88 @@ impl Phases {
     }
 
     /// What a task reads and writes.
-    pub fn part(&self, cut: Cut, task: usize) -> Part {
+    pub fn part(&self, task: usize) -> Part {
         let (part, first) = (task % self.parts, task / self.parts * self.together);
         let planes = first..(first + self.together).min(self.planes);
-        let mut all =
-            Part { planes, first: [0; 3], extents: self.axes.map(|axis| axis.extent()), own: Default::default() };
-        for (d, axis) in self.axes.iter().enumerate() {
-            let length = if cut == Cut::Windows { axis.windows } else { axis.extent() };
-            all.own[d] = 0..length;
-            if d == self.cut && self.parts > 1 {
-                let own = part * length / self.parts..(part + 1) * length / self.parts;
-                // Inputs have windows that begin before them, which have positions behind them.
-                let before = if cut == Cut::Windows { 0 } else { axis.reach() };
-                all.first[d] = own.start as isize - before as isize;
-                all.extents[d] = before + own.len() + axis.reach();
-                all.own[d] = before..before + own.len();
-            }
+        let mut extents = self.axes.map(|axis| axis.extent());
+        let mut own = std::array::from_fn(|d| 0..self.length(d));
+        let mut first = [0; 3];
+        if self.parts > 1 {
+            let (d, [before, behind]) = (self.cut, self.around());
+            let [start, end] = [part, part + 1].map(|part| part * self.length(d) / self.parts);
+            first[d] = start as isize - before as isize;
+            extents[d] = before + (end - start) + behind;
+            own[d] = before..before + (end - start);
         }
-        all
+        let positions = extents.iter().product();
+        let (step, plane) = if self.abreast { (planes.len(), 1) } else { (1, positions) };
+        Part { planes, first, extents, own, step, plane }
     }
 
     /// Positions in each dimension of any task at most.
-    fn most(&self, cut: Cut) -> [usize; 3] {
-        std::array::from_fn(|d| match (d == self.cut && self.parts > 1, cut) {
-            (false, _) => self.axes[d].extent(),
-            (true, Cut::Windows) => self.axes[d].windows.div_ceil(self.parts) + self.axes[d].reach(),
-            (true, Cut::Inputs) => self.axes[d].extent().div_ceil(self.parts) + 2 * self.axes[d].reach(),
-        })
+    fn most(&self) -> [usize; 3] {
+        let mut extents = self.axes.map(|axis| axis.extent());
+        if self.parts > 1 {
+            extents[self.cut] = self.length(self.cut).div_ceil(self.parts) + self.around().iter().sum::<usize>();
+        }
+        extents
     }
 
-    /// Elements from phase to phase, and of what is laid out as windows.
-    pub fn distance(&self, cut: Cut) -> usize {
-        let room = self.together * self.most(cut).iter().product::<usize>() + self.margin(cut) + TOGETHER;
+    /// Elements from phase to phase.
+    pub fn distance(&self) -> usize {
         // An odd number of lines, so that the same element of all phases does not come to the same lines of a cache.
-        (room.div_ceil(LINE) | 1) * LINE
+        (self.most_len().div_ceil(LINE) | 1) * LINE
+    }
+
+    /// Elements of all phases, and as many more as passes may reach beyond them.
+    pub fn all_phases(&self) -> usize {
+        self.count() * self.distance() + self.margin() + TOGETHER
+    }
+
+    /// Elements of what is laid out as windows, and as many more as passes may reach beyond and before them.
+    pub fn all_windows(&self) -> usize {
+        (self.most_len() + 2 * self.margin() + TOGETHER).next_multiple_of(LINE)
+    }
+
+    /// Elements of a phase of any task at most.
+    fn most_len(&self) -> usize {
+        self.together * self.most().iter().product::<usize>()
     }
 
     /// The last shift of any task, in whole lines: as far before the windows taps reach.
-    pub fn margin(&self, cut: Cut) -> usize {
-        shift(&self.most(cut), self.axes.map(|axis| axis.reach())).next_multiple_of(LINE)
+    pub fn margin(&self) -> usize {
+        let last = number(&self.most(), self.axes.map(|axis| axis.reach()));
+        (last * if self.abreast { self.together } else { 1 }).next_multiple_of(LINE)
+    }
+
+    /// The taps of the windows in some dimensions, in row-major order, and of the phases in these.
+    pub fn taps_in(&self, part: &Part, dims: Range<usize>) -> Vec<Tap> {
+        let mut taps = vec![Tap { number: 0, phase: 0, shift: 0 }];
+        for d in dims {
+            let (axis, mut unit) = (&self.axes[d], [0; 3]);
+            unit[d] = part.step;
+            let apart = number(&part.extents, unit);
+            let next = |tap: Tap| {
+                (0..axis.kernel).map(move |i| Tap {
+                    number: tap.number * axis.kernel + i,
+                    phase: tap.phase * axis.stride + i * axis.dilation % axis.stride,
+                    shift: tap.shift + i * axis.dilation / axis.stride * apart,
+                })
+            };
+            taps = taps.into_iter().flat_map(next).collect();
+        }
+        taps
     }
 
     /// The taps of the windows in row-major order.
     pub fn taps(&self, part: &Part) -> Vec<Tap> {
-        let [a, b, c] = &self.axes;
-        let mut taps = Vec::with_capacity(a.kernel * b.kernel * c.kernel);
-        for i in 0..a.kernel {
-            for j in 0..b.kernel {
-                for k in 0..c.kernel {
-                    let at = [i * a.dilation, j * b.dilation, k * c.dilation];
-                    let [x, y, z] = std::array::from_fn(|d| at[d] % self.axes[d].stride);
-                    let shift = shift(&part.extents, std::array::from_fn(|d| at[d] / self.axes[d].stride));
-                    taps.push(Tap { number: taps.len(), phase: (x * b.stride + y) * c.stride + z, shift });
-                }
-            }
-        }
-        taps
+        self.taps_in(part, 0..3)
+    }
+
+    /// Phases in some dimensions, and taps.
+    pub fn counts_in(&self, dims: Range<usize>) -> [usize; 2] {
+        let axes = self.axes[dims].iter();
+        [axes.clone().map(|axis| axis.stride).product(), axes.map(|axis| axis.kernel).product()]
     }
 
     /// For every phase the taps that read it, the last one first: so the windows that have a position come in row-major order.
@@ -304,94 +273,155 @@ impl Phases {
         phases
     }
 
-    /// Copies what a part reads into its phases, `distance` apart, with `border` around.
+    /// Copies what a part reads into its phases, with `border` around.
     ///
     /// # Safety
     /// `x` must have all planes, and `to` all phases.
-    #[inline(always)]
-    pub unsafe fn split<S: Element>(
-        &self,
-        part: &Part,
-        x: *const S,
-        border: S::Real,
-        to: *mut S::Real,
-        distance: usize,
-    ) {
-        let c = &self.axes[2];
-        let columns = Columns::new(c, part.first[2], 0..part.extents[2], part.extents[2], distance);
-        for Row { phases, input } in self.rows(part, [0..part.extents[0], 0..part.extents[1]], distance) {
-            let to = to.wrapping_add(phases);
-            match input {
-                // SAFETY: the row of the input; rows of the phases.
-                Some(input) => unsafe { columns.split(x.add(input + columns.range.start), to, border) },
-                None => {
-                    for phase in 0..c.stride {
-                        // SAFETY: a row of a phase.
-                        unsafe { std::slice::from_raw_parts_mut(to.add(phase * distance), columns.extent) }
-                            .fill(border);
-                    }
-                }
-            }
-        }
+    pub unsafe fn split<S: Element>(&self, level: Level, part: &Part, x: *const S, border: S::Real, to: *mut S::Real) {
+        split(level, self, part, x, border, to);
     }
 
     /// Copies what a part owns from its phases to where it belongs.
     ///
     /// # Safety
     /// `from` must have all phases, and `x` all planes.
-    #[inline(always)]
-    pub unsafe fn join<S: Element>(&self, part: &Part, from: *const S::Real, distance: usize, x: *mut S) {
-        let c = &self.axes[2];
-        let columns = Columns::new(c, part.first[2], part.own[2].clone(), part.extents[2], distance);
-        for Row { phases, input } in self.rows(part, [part.own[0].clone(), part.own[1].clone()], distance) {
-            if let Some(input) = input {
-                // SAFETY: rows of the phases; the row of the input.
-                unsafe { columns.join(from.add(phases), x.add(input + columns.range.start)) };
-            }
-        }
+    pub unsafe fn join<S: Element>(&self, level: Level, part: &Part, from: *const S::Real, x: *mut S) {
+        join(level, self, part, from, x);
     }
 
-    /// The rows at these positions of all phases, in the order of the input.
-    fn rows(&self, part: &Part, at: [Range<usize>; 2], distance: usize) -> Vec<Row> {
+    /// Copies what is laid out as windows of a part to where they belong.
+    ///
+    /// # Safety
+    /// `from` must have the windows, and `out` those of all planes.
+    pub unsafe fn join_windows<S: Element>(&self, level: Level, part: &Part, from: *const S::Real, out: *mut S) {
+        join_windows(level, self, part, from, out);
+    }
+
+    /// Lays out what the windows of a part have.
+    ///
+    /// # Safety
+    /// `from` must have the windows of all planes, and `to` room for those of the part.
+    pub unsafe fn split_windows<S: Element>(&self, level: Level, part: &Part, from: *const S, to: *mut S::Real) {
+        split_windows(level, self, part, from, to);
+    }
+
+    /// Where the positions of planes that lie abreast are in the phases.
+    fn places(&self, part: &Part) -> Vec<usize> {
         let [a, b, c] = &self.axes;
-        let mut rows = Vec::with_capacity(part.planes.len() * at[0].len() * a.stride * at[1].len() * b.stride);
-        for plane in 0..part.planes.len() {
-            for (slice, i) in at[0].clone().flat_map(|slice| (0..a.stride).map(move |i| (slice, i))) {
-                let x = a.position(i, part.first[0] + slice as isize);
-                for (row, j) in at[1].clone().flat_map(|row| (0..b.stride).map(move |j| (row, j))) {
-                    let y = b.position(j, part.first[1] + row as isize);
-                    let input =
-                        x.zip(y).map(|(x, y)| (((part.planes.start + plane) * a.size + x) * b.size + y) * c.size);
-                    let phases = (i * b.stride + j) * c.stride * distance + part.row(plane, [slice, row]);
-                    rows.push(Row { phases, input });
+        let of = |axis: &Axis, i: usize| ((i + axis.padding) % axis.stride, (i + axis.padding) / axis.stride);
+        let mut places = Vec::with_capacity(self.size());
+        for (i, x) in (0..a.size).map(|i| of(a, i)) {
+            for (j, y) in (0..b.size).map(|j| of(b, j)) {
+                for (k, z) in (0..c.size).map(|k| of(c, k)) {
+                    places.push(((i * b.stride + j) * c.stride + k) * self.distance() + part.at(0, [x, y, z]));
                 }
+            }
+        }
+        places
+    }
+
+    /// Where the windows of planes that lie abreast are among what is laid out as windows.
+    fn window_places(&self, part: &Part) -> Vec<usize> {
+        let place = |line: &Line, i: usize| line.at + i * part.step;
+        self.lines(part).iter().flat_map(|line| (0..line.count).map(move |i| place(line, i))).collect()
+    }
+
+    /// The rows of a plane at these positions of all phases, in the order of the input.
+    fn rows(&self, part: &Part, at: [Range<usize>; 2]) -> Vec<Row> {
+        let ([a, b, c], distance) = (&self.axes, self.distance());
+        let mut rows = Vec::with_capacity(at[0].len() * a.stride * at[1].len() * b.stride);
+        for (slice, i) in at[0].clone().flat_map(|slice| (0..a.stride).map(move |i| (slice, i))) {
+            let x = a.position(i, part.first[0] + slice as isize);
+            for (row, j) in at[1].clone().flat_map(|row| (0..b.stride).map(move |j| (row, j))) {
+                let y = b.position(j, part.first[1] + row as isize);
+                let input = x.zip(y).map(|(x, y)| (x * b.size + y) * c.size);
+                let phases = (i * b.stride + j) * c.stride * distance + part.at(0, [slice, row, 0]);
+                rows.push(Row { phases, input });
             }
         }
         rows
     }
 
-    /// The rows of windows that a part has whole.
-    pub fn windows(&self, part: &Part) -> Vec<Line> {
+    /// The rows of windows of a plane that a part has whole.
+    pub fn lines(&self, part: &Part) -> Vec<Line> {
         let [slices, rows, columns]: [Range<usize>; 3] = std::array::from_fn(|d| {
             let end = self.axes[d].windows as isize - part.first[d];
             let first = (-part.first[d]).max(0) as usize;
             first..(end.max(0) as usize).min(part.extents[d] - self.axes[d].reach())
         });
-        let [a, b, c] = &self.axes;
-        let mut lines = Vec::with_capacity(part.planes.len() * slices.len() * rows.len());
-        for plane in (0..part.planes.len()).filter(|_| !columns.is_empty()) {
-            for slice in slices.clone() {
-                for row in rows.clone() {
-                    let at = [slice, row, columns.start];
-                    let window = std::array::from_fn(|d| (part.first[d] + at[d] as isize) as usize);
-                    let [x, y, z] = window;
-                    let number = (((part.planes.start + plane) * a.windows + x) * b.windows + y) * c.windows + z;
-                    let at = part.row(plane, [slice, row]) + columns.start;
-                    lines.push(Line { at, number, count: columns.len(), window });
-                }
+        let mut lines = Vec::with_capacity(slices.len() * rows.len());
+        for slice in slices.filter(|_| !columns.is_empty()) {
+            for row in rows.clone() {
+                let at = [slice, row, columns.start];
+                let window = std::array::from_fn(|d| (part.first[d] + at[d] as isize) as usize);
+                lines.push(Line { at: part.at(0, at), count: columns.len(), window });
             }
         }
         lines
+    }
+
+    /// Elements of a plane.
+    pub fn size(&self) -> usize {
+        self.axes.iter().map(|axis| axis.size).product()
+    }
+
+    /// Windows of a plane.
+    pub fn windows(&self) -> usize {
+        self.axes.iter().map(|axis| axis.windows).product()
+    }
+
+    /// The number of a window in its plane.
+    pub fn window(&self, window: [usize; 3]) -> usize {
+        number(&self.axes.map(|axis| axis.windows), window)
+    }
+
+    /// Whether what a part owns of a plane is one range.
+    pub fn owns_ranges(&self) -> bool {
+        self.parts == 1 || self.axes[..self.cut].iter().all(|axis| axis.size == 1)
+    }
+
+    /// The elements of a plane that a part owns, if [it is one range](Self::owns_ranges).
+    pub fn owned(&self, part: &Part) -> Range<usize> {
+        if self.parts == 1 {
+            return 0..self.size();
+        }
+        let (d, axis) = (self.cut, &self.axes[self.cut]);
+        let inner: usize = self.axes[d + 1..].iter().map(|axis| axis.size).product();
+        let at = |at: usize| {
+            let padded = (part.first[d] + at as isize) * axis.stride as isize;
+            (padded - axis.padding as isize).clamp(0, axis.size as isize) as usize * inner
+        };
+        at(part.own[d].start)..at(part.own[d].end)
+    }
+
+    /// From where a window begins to each of its taps.
+    pub fn offsets(&self) -> Vec<isize> {
+        let [a, b, c] = &self.axes;
+        let offset = |i: usize, j: usize, k: usize| {
+            ((i * a.dilation * b.size + j * b.dilation) * c.size + k * c.dilation) as isize
+        };
+        let mut offsets = Vec::with_capacity(a.kernel * b.kernel * c.kernel);
+        for i in 0..a.kernel {
+            for j in 0..b.kernel {
+                offsets.extend((0..c.kernel).map(|k| offset(i, j, k)));
+            }
+        }
+        offsets
+    }
+
+    /// Where a window begins, which may be before its plane, and the distance to the next one of its row.
+    pub fn begin(&self, window: [usize; 3]) -> (isize, usize) {
+        let at = |d: usize| (window[d] * self.axes[d].stride) as isize - self.axes[d].padding as isize;
+        let sizes = self.axes.map(|axis| axis.size as isize);
+        ((at(0) * sizes[1] + at(1)) * sizes[2] + at(2), self.axes[2].stride)
+    }
+
+    /// Where all windows are runs of memory of at least so many elements, side by side but for some elements behind each: elements of
+    /// one, and from one to the next.
+    pub fn runs(&self, least: usize) -> Option<[usize; 2]> {
+        let [a, b, c] = &self.axes;
+        let one = self.planes == 1 && a.size == 1 && b.size == 1 && c.is_apart() && c.dilation == 1;
+        (one && c.kernel >= least).then_some([c.kernel, c.stride])
     }
 
     /// What means over the windows of each dimension count, or one number where it is that of all; `border` as in [`Window::count`].
@@ -403,13 +433,6 @@ impl Phases {
             }
             (0..axis.windows).map(count).collect()
         })
-    }
-
-    /// Where the plane begins that has window `number`.
-    pub fn plane(&self, number: usize) -> usize {
-        let [windows, size] =
-            [|axis: &Axis| axis.windows, |axis: &Axis| axis.size].map(|of| self.axes.iter().map(of).product::<usize>());
-        number / windows * size
     }
 
     /// The positions of a window in its plane, in row-major order, with the tap's number.
@@ -429,77 +452,48 @@ impl Phases {
     }
 }
 
-/// A row of the input.
-struct Row {
-    /// Where it begins in the first of the phases that its columns are in.
-    phases: usize,
-    /// Where it begins in the input, if it does not lie in the border.
-    input: Option<usize>,
+crate::multiversion! {
+    fn split<S: Element>(phases: &Phases, part: &Part, x: *const S, border: S::Real, to: *mut S::Real) = split_at_level;
 }
 
-/// A row of windows.
-pub struct Line {
-    /// The place of the first one among what is laid out as windows, and its number among those of all planes.
-    pub at: usize,
-    pub number: usize,
-    pub count: usize,
-    /// The number of the first one in each dimension.
-    pub window: [usize; 3],
+crate::multiversion! {
+    fn join<S: Element>(phases: &Phases, part: &Part, from: *const S::Real, x: *mut S) = join_at_level;
 }
 
-impl Columns {
-    /// # Safety
-    /// `from` must have the columns, and `to` the rows of all phases.
-    #[inline(always)]
-    unsafe fn split<S: Element>(&self, from: *const S, to: *mut S::Real, border: S::Real) {
-        for run in &self.runs {
-            // SAFETY: a row of a phase.
-            let row = unsafe { std::slice::from_raw_parts_mut(to.add(run.row), self.extent) };
-            row[..run.first].fill(border);
-            row[run.first + run.count..].fill(border);
+crate::multiversion! {
+    fn join_windows<S: Element>(phases: &Phases, part: &Part, from: *const S::Real, out: *mut S) = join_windows_at_level;
+}
+
+crate::multiversion! {
+    fn split_windows<S: Element>(phases: &Phases, part: &Part, from: *const S, to: *mut S::Real) = split_windows_at_level;
+}
+
+#[inline(always)]
+fn split_at_level<S: Element>(phases: &Phases, part: &Part, x: *const S, border: S::Real, to: *mut S::Real) {
+    let (c, distance, size) = (&phases.axes[2], phases.distance(), phases.size());
+    let x = x.wrapping_add(part.planes.start * size);
+    if phases.abreast {
+        if phases.count() * part.len() > part.planes.len() * size {
+            // SAFETY: the phases.
+            unsafe { std::slice::from_raw_parts_mut(to, phases.count() * distance) }.fill(border);
         }
-        // SAFETY: the columns.
-        let from = unsafe { std::slice::from_raw_parts(from, self.range.len()) };
-        let to = |run: usize| to.wrapping_add(self.runs[run].row + self.runs[run].first);
-        // SAFETY: every run has room in its row.
-        unsafe {
-            match self.runs.len() {
-                1 => split_runs::<S, 1>(from, to),
-                2 => split_runs::<S, 2>(from, to),
-                3 => split_runs::<S, 3>(from, to),
-                4 => split_runs::<S, 4>(from, to),
-                stride => {
-                    for (i, run) in self.runs.iter().enumerate() {
-                        let to = to(i);
-                        for j in 0..run.count {
-                            *to.add(j) = from.get_unchecked(i + j * stride).widen();
-                        }
-                    }
-                }
-            }
-        }
+        // SAFETY: the planes of the part, and their phases.
+        return unsafe { turn(x, size, part.planes.len(), to, &phases.places(part)) };
     }
-
-    /// # Safety
-    /// `from` must have the rows of all phases, and `to` the columns.
-    #[inline(always)]
-    unsafe fn join<S: Element>(&self, from: *const S::Real, to: *mut S) {
-        // SAFETY: the columns.
-        let to = unsafe { std::slice::from_raw_parts_mut(to, self.range.len()) };
-        let from = |run: usize| from.wrapping_add(self.runs[run].row + self.runs[run].first);
-        // SAFETY: every run lies in its row.
-        unsafe {
-            match self.runs.len() {
-                1 => join_runs::<S, 1>(from, to),
-                2 => join_runs::<S, 2>(from, to),
-                3 => join_runs::<S, 3>(from, to),
-                4 => join_runs::<S, 4>(from, to),
-                stride => {
-                    for (i, run) in self.runs.iter().enumerate() {
-                        let from = from(i);
-                        for j in 0..run.count {
-                            *to.get_unchecked_mut(i + j * stride) = S::narrow(*from.add(j));
-                        }
+    let columns = Columns::new(c, part.first[2], 0..part.extents[2], part.extents[2], distance);
+    let rows = phases.rows(part, [0..part.extents[0], 0..part.extents[1]]);
+    for plane in 0..part.planes.len() {
+        let (x, to) = (x.wrapping_add(plane * size), to.wrapping_add(plane * part.plane));
+        for Row { phases, input } in &rows {
+            let to = to.wrapping_add(*phases);
+            match input {
+                // SAFETY: the row of the input; rows of the phases.
+                Some(input) => unsafe { columns.split(x.add(input + columns.range.start), to, border) },
+                None => {
+                    for phase in 0..c.stride {
+                        // SAFETY: a row of a phase.
+                        let row = unsafe { std::slice::from_raw_parts_mut(to.add(phase * distance), columns.extent) };
+                        row.fill(border);
                     }
                 }
             }
@@ -507,96 +501,65 @@ impl Columns {
     }
 }
 
-/// Calls a function of so many elements at a time, the last ones of which overlap those before, since rows are often shorter than
-/// what a loop would be unrolled to.
-macro_rules! overlapping {
-    ($count:expr, $name:ident::<$element:ty, $stride:ident>($($arg:expr),*)) => {
-        match $count {
-            16.. => $name::<$element, $stride, 16>($($arg),*),
-            8.. => $name::<$element, $stride, 8>($($arg),*),
-            4.. => $name::<$element, $stride, 4>($($arg),*),
-            _ => $name::<$element, $stride, 1>($($arg),*),
-        }
-    };
-}
-
-/// Copies every `STRIDE`-th element to a run of its own.
-///
-/// # Safety
-/// There must be room where `to` says that each run begins.
 #[inline(always)]
-unsafe fn split_runs<S: Element, const STRIDE: usize>(from: &[S], to: impl Fn(usize) -> *mut S::Real) {
-    let (groups, rest) = from.as_chunks::<STRIDE>();
-    let to: [_; STRIDE] = std::array::from_fn(to);
-    // SAFETY: the caller's promise.
-    unsafe {
-        overlapping!(groups.len(), split_groups::<S, STRIDE>(groups, to));
-        for (x, to) in rest.iter().zip(to) {
-            *to.add(groups.len()) = x.widen();
+fn join_at_level<S: Element>(phases: &Phases, part: &Part, from: *const S::Real, x: *mut S) {
+    let size = phases.size();
+    let x = x.wrapping_add(part.planes.start * size);
+    if phases.abreast {
+        // SAFETY: the planes of the part, and their phases.
+        return unsafe { turn_back(from, &phases.places(part), x, size, part.planes.len()) };
+    }
+    let columns = Columns::new(&phases.axes[2], part.first[2], part.own[2].clone(), part.extents[2], phases.distance());
+    let rows = phases.rows(part, [part.own[0].clone(), part.own[1].clone()]);
+    for plane in 0..part.planes.len() {
+        let (x, from) = (x.wrapping_add(plane * size), from.wrapping_add(plane * part.plane));
+        for Row { phases, input } in &rows {
+            if let Some(input) = input {
+                // SAFETY: rows of the phases; the row of the input.
+                unsafe { columns.join(from.add(*phases), x.add(input + columns.range.start)) };
+            }
         }
     }
 }
 
 #[inline(always)]
-unsafe fn split_groups<S: Element, const STRIDE: usize, const N: usize>(
-    from: &[[S; STRIDE]],
-    to: [*mut S::Real; STRIDE],
-) {
-    for i in (0..from.len()).step_by(N) {
-        let i = i.min(from.len() - N);
-        let from = &from[i..][..N];
-        for (c, to) in to.iter().enumerate() {
-            let run: [S::Real; N] = std::array::from_fn(|k| from[k][c].widen());
-            // SAFETY: the caller's promise.
-            unsafe { to.add(i).cast::<[S::Real; N]>().write_unaligned(run) };
-        }
+fn join_windows_at_level<S: Element>(phases: &Phases, part: &Part, from: *const S::Real, out: *mut S) {
+    let windows = phases.windows();
+    let out = out.wrapping_add(part.planes.start * windows);
+    if phases.abreast {
+        // SAFETY: the windows of the part's planes.
+        return unsafe { turn_back(from, &phases.window_places(part), out, windows, part.planes.len()) };
     }
-}
-
-/// Copies runs to every `STRIDE`-th element.
-///
-/// # Safety
-/// There must be elements where `from` says that each run begins.
-#[inline(always)]
-unsafe fn join_runs<S: Element, const STRIDE: usize>(from: impl Fn(usize) -> *const S::Real, to: &mut [S]) {
-    let (groups, rest) = to.as_chunks_mut::<STRIDE>();
-    let from: [_; STRIDE] = std::array::from_fn(from);
-    // SAFETY: the caller's promise.
-    unsafe {
-        overlapping!(groups.len(), join_groups::<S, STRIDE>(from, groups));
-        for (from, to) in from.into_iter().zip(rest) {
-            *to = S::narrow(*from.add(groups.len()));
+    let lines = phases.lines(part);
+    for plane in 0..part.planes.len() {
+        for line in &lines {
+            // SAFETY: a row of windows.
+            unsafe {
+                let from = std::slice::from_raw_parts(from.add(plane * part.plane + line.at), line.count);
+                let to = out.add(plane * windows + phases.window(line.window));
+                narrow_row(from, std::slice::from_raw_parts_mut(to, line.count));
+            }
         }
     }
 }
 
 #[inline(always)]
-unsafe fn join_groups<S: Element, const STRIDE: usize, const N: usize>(
-    from: [*const S::Real; STRIDE],
-    to: &mut [[S; STRIDE]],
-) {
-    let count = to.len();
-    for i in (0..count).step_by(N) {
-        let i = i.min(count - N);
-        // SAFETY: the caller's promise.
-        let runs = from.map(|from| unsafe { from.add(i).cast::<[S::Real; N]>().read_unaligned() });
-        let groups: [[S; STRIDE]; N] = std::array::from_fn(|k| std::array::from_fn(|c| S::narrow(runs[c][k])));
-        to[i..][..N].copy_from_slice(&groups);
+fn split_windows_at_level<S: Element>(phases: &Phases, part: &Part, from: *const S, to: *mut S::Real) {
+    let windows = phases.windows();
+    let from = from.wrapping_add(part.planes.start * windows);
+    if phases.abreast {
+        // SAFETY: the windows of the part's planes.
+        return unsafe { turn(from, windows, part.planes.len(), to, &phases.window_places(part)) };
     }
-}
-
-/// Copies a row of numbers to elements.
-#[inline(always)]
-pub fn narrow_row<S: Element>(from: &[S::Real], to: &mut [S]) {
-    let from = from[..to.len()].as_ptr();
-    // SAFETY: one run of as many elements.
-    unsafe { join_runs::<S, 1>(|_| from, to) };
-}
-
-/// Copies a row of elements to numbers.
-#[inline(always)]
-pub fn widen_row<S: Element>(from: &[S], to: &mut [S::Real]) {
-    let to = to[..from.len()].as_mut_ptr();
-    // SAFETY: room for one run of as many elements.
-    unsafe { split_runs::<S, 1>(from, |_| to) };
+    let lines = phases.lines(part);
+    for plane in 0..part.planes.len() {
+        for line in &lines {
+            // SAFETY: a row of windows.
+            unsafe {
+                let from = from.add(plane * windows + phases.window(line.window));
+                let to = std::slice::from_raw_parts_mut(to.add(plane * part.plane + line.at), line.count);
+                widen_row(std::slice::from_raw_parts(from, line.count), to);
+            }
+        }
+    }
 }

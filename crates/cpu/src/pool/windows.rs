@@ -23,11 +23,26 @@ pub struct Plane {
     pub output: [usize; 3],
     /// The windows of each dimension, unless they are [`halves`](Self::halves).
     spans: [Vec<Span>; 3],
-    /// Whether every window is 2 × 2 in the last two dimensions, 2 apart, and wholly inside.
+    /// Whether they [are halves](are_halves).
     pub halves: bool,
 }
 
 const ONE: Window = Window::Fixed { kernel: 1, stride: 1, padding: 0, dilation: 1, ceil: false };
+
+/// Whether windows are 2 × 2 in the last two dimensions, 2 apart, and wholly inside.
+pub fn are_halves(windows: &Windows, size: &[usize]) -> bool {
+    let half = |window: &Window, size: usize| {
+        matches!(*window, Window::Fixed { kernel: 2, stride: 2, padding: 0, dilation: 1, ceil }
+            if !ceil || size.is_multiple_of(2))
+    };
+    let outer = windows.len().saturating_sub(2);
+    let pairs = size[..outer].iter().all(|size| *size == 1) || size[outer].is_multiple_of(2);
+    let mut inner = windows[outer..].iter().zip(&size[outer..]);
+    windows.len() >= 2
+        && windows[..outer].iter().all(|window| *window == ONE)
+        && pairs
+        && inner.all(|(window, size)| half(window, *size))
+}
 
 impl Plane {
     /// The windows over an input of spatial sizes `size`; `border` as in [`Window::count`].
@@ -36,12 +51,7 @@ impl Plane {
         let window = |d: usize| if d < missing { ONE } else { windows[d - missing] };
         let input = std::array::from_fn(|d| if d < missing { 1 } else { size[d - missing] });
         let output = std::array::from_fn(|d| window(d).output(input[d]).unwrap_or(0));
-        let half = |d: usize| {
-            matches!(window(d), Window::Fixed { kernel: 2, stride: 2, padding: 0, dilation: 1, ceil }
-                if !ceil || input[d].is_multiple_of(2))
-        };
-        let pairs = input[0] == 1 || input[1].is_multiple_of(2);
-        let halves = window(0) == ONE && pairs && half(1) && half(2);
+        let halves = are_halves(windows, size);
         let count = |d: usize| if halves { 0 } else { output[d] };
         let span = |d: usize| move |i: usize| Span::new(&window(d), i, input[d], border);
         let spans: [Vec<Span>; 3] = std::array::from_fn(|d| (0..count(d)).map(span(d)).collect());

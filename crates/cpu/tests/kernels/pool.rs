@@ -187,6 +187,51 @@ fn long_rows() {
     check::<f32>(&[Window::Adaptive { output: 40 }], &[2, 3, 120], true, true);
 }
 
+/// Planes that are cut, in each dimension; and small ones, of which many lie abreast.
+#[test]
+fn large_planes_and_many_small_ones() {
+    let mut numbers = Numbers(17);
+    let shapes: [&[usize]; 9] = [
+        &[1, 1, 90_000],
+        &[1, 2, 300, 270],
+        &[1, 1, 40, 50, 45],
+        &[3, 70, 7, 7],
+        &[2, 90, 5, 9],
+        &[2, 40, 4, 5, 6],
+        &[4, 100, 13],
+        &[2, 160, 1, 12],
+        &[1, 3, 129, 131],
+    ];
+    for (round, shape) in shapes.iter().cycle().take(36).enumerate() {
+        let mut window = |size: &usize| {
+            let kernel = 1 + numbers.below(5.min(*size));
+            let (stride, padding) = (1 + numbers.below(5), numbers.below(kernel / 2 + 1));
+            let dilation = if kernel * 2 < *size { 1 + numbers.below(2) } else { 1 };
+            fixed(kernel, stride, padding, dilation, numbers.below(2) == 0)
+        };
+        let w: Vec<Window> = shape[2..].iter().map(&mut window).collect();
+        check::<f32>(&w, shape, round % 2 == 0, round % 3 == 0);
+        if round % 9 == 3 {
+            check::<half::f16>(&w, shape, round % 2 == 0, false);
+            check::<f64>(&w, shape, round % 2 == 1, true);
+        }
+    }
+    // Columns of windows that are cut, of which each has all rows.
+    check::<f32>(&[Window::Adaptive { output: 1 }, fixed(3, 2, 1, 1, false)], &[1, 1, 7, 30_000], true, true);
+    // Whole planes, whole rows, and windows side by side.
+    for shape in [[3, 50, 7, 7], [2, 3, 60, 70], [2, 40, 8, 12]] {
+        for w in [
+            [fixed(shape[2], 1, 0, 1, false), fixed(shape[3], 3, 0, 1, false)],
+            [fixed(1, 1, 0, 1, false), fixed(2, 2, 0, 1, false)],
+        ] {
+            check::<f32>(&w, &shape, true, true);
+        }
+        check::<f32>(&[Window::Adaptive { output: 1 }; 2], &shape, true, false);
+        check::<f32>(&[Window::Adaptive { output: 1 }, fixed(3, 2, 1, 1, false)], &shape, true, false);
+        check::<half::bf16>(&[fixed(7, 2, 3, 1, true), fixed(5, 3, 2, 1, false)], &shape, false, false);
+    }
+}
+
 #[test]
 fn a_window_without_positions_and_no_samples() {
     check::<f32>(&[fixed(2, 1, 1, 2, false)], &[1, 1, 1], true, false);
