@@ -84,7 +84,7 @@ fn rows() {
     assert_eq!(rows.iter().map(|row| row["name"].as_str().unwrap()).collect::<Vec<_>>(), names);
     // Inputs and windows; a maximum's gradient reads its input.
     for (rows, [inputs, windows, read]) in
-        rows.chunks(2).zip([[54, 2 * 3 * 5, 1], [240, 2 * 4 * 3, 0], [240, 2 * 4 * 3 * 2, 1]])
+        rows.chunks(2).zip([[54, 2 * 3 * 5, 1], [240, 2 * 4 * 3, 0], [240, 2 * 4 * 2, 1]])
     {
         for (row, numbers) in rows.iter().zip([inputs + windows, (1 + read) * inputs + windows]) {
             let bytes = number(row, "gbytes_per_second") * number(row, "seconds") * 1e9;
