@@ -10,6 +10,7 @@
 
 pub mod avg;
 mod axis;
+mod copies;
 pub mod max;
 mod passes;
 mod phases;

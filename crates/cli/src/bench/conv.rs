@@ -1,7 +1,7 @@
 //! `meshwork bench conv`: convolutions and their gradients.
 
 use super::gemm::random;
-use super::layer::{by, fits, options, sizes};
+use super::layer::{by, fits, options, or_all, sizes, write_options};
 use super::machine::Machine;
 use super::report::{Report, Row, Unit};
 use super::timing::seconds;
@@ -68,14 +68,10 @@ fn layer(text: &str) -> Option<Layer> {
 impl std::fmt::Display for Layer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}-{}", by(&self.input), by(&self.kernel))?;
-        for (letter, number, default) in
-            [("s", self.stride, 1), ("p", self.padding, 0), ("d", self.dilation, 1), ("g", self.groups, 1)]
-        {
-            if number != default {
-                write!(f, "-{letter}{number}")?;
-            }
-        }
-        Ok(())
+        write_options(
+            f,
+            &[("s", self.stride, 1), ("p", self.padding, 0), ("d", self.dilation, 1), ("g", self.groups, 1)],
+        )
     }
 }
 
@@ -115,8 +111,7 @@ pub fn run(args: &ConvArgs) -> Result<(), Failure> {
     let machine = Machine::here();
     let peak = machine.peak(Precision::F32);
     let mut report = Report::begin("conv", &machine, Unit::Flops, &[("peak", peak)], args.common.json);
-    let all = || LAYERS.iter().map(|text| parse(text)).collect::<Result<_, _>>().map_err(Failure::mistake);
-    for layer in if args.layer.is_empty() { all()? } else { args.layer.clone() } {
+    for layer in or_all(&args.layer, &LAYERS, parse)? {
         let weight = layer.weight();
         let (x, w) = (random(&layer.input)?.variable(), random(&weight)?.variable());
         let y = layer.of(&x, &w);

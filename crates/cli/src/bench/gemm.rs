@@ -1,6 +1,6 @@
 //! `meshwork bench gemm`: matrix products, in canonical order.
 
-use super::layer::sizes;
+use super::layer::{or_all, sizes};
 use super::machine::Machine;
 use super::report::{Report, Row, Unit};
 use super::timing::seconds;
@@ -108,8 +108,7 @@ pub fn run(args: &GemmArgs) -> Result<(), Failure> {
         x.eval();
         Ok::<Tensor, Failure>(x)
     };
-    let all = || PRODUCTS.iter().map(|text| parse(text)).collect::<Result<_, _>>().map_err(Failure::mistake);
-    for product in if args.shape.is_empty() { all()? } else { args.shape.clone() } {
+    for product in or_all(&args.shape, &PRODUCTS, parse)? {
         let Product { batch, m, k, n, lies } = product;
         let seconds = match lies {
             Lies::Rows { left_transposed, right_transposed } => {

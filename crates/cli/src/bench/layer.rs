@@ -1,5 +1,16 @@
 //! What layers are called: words with `-` between them, sizes with `x`, options of a letter and a number.
 
+use crate::failure::Failure;
+use std::fmt::Formatter;
+
+/// What was given, or what the names say that are measured where nothing is.
+pub fn or_all<T: Clone>(given: &[T], names: &[&str], parse: fn(&str) -> Result<T, String>) -> Result<Vec<T>, Failure> {
+    match given {
+        [] => names.iter().map(|name| parse(name)).collect::<Result<_, _>>().map_err(Failure::mistake),
+        given => Ok(given.to_vec()),
+    }
+}
+
 /// Parses sizes such as `16x64x56x56`, none of them 0.
 pub fn sizes(word: &str) -> Option<Vec<usize>> {
     word.split('x').map(|n| n.parse().ok().filter(|n| *n > 0)).collect()
@@ -13,6 +24,12 @@ pub fn options<'a>(words: impl Iterator<Item = &'a str>, numbers: &mut [(&str, &
         **to = number.parse().ok().filter(|n| *n > 0 || letter == "p")?;
     }
     Some(())
+}
+
+/// Writes options as [`options`] reads them: letter, number, and the number that is not written.
+pub fn write_options(f: &mut Formatter<'_>, numbers: &[(&str, usize, usize)]) -> std::fmt::Result {
+    let written = numbers.iter().filter(|(_, number, default)| number != default);
+    written.into_iter().try_for_each(|(letter, number, _)| write!(f, "-{letter}{number}"))
 }
 
 /// Sizes as [`sizes`] reads them.

@@ -1,7 +1,7 @@
 //! `meshwork bench pool`: pooling and its gradients.
 
 use super::gemm::random;
-use super::layer::{by, fits, options, sizes};
+use super::layer::{by, fits, options, or_all, sizes, write_options};
 use super::machine::Machine;
 use super::report::{Report, Row, Unit};
 use super::timing::seconds;
@@ -85,15 +85,7 @@ fn layer(text: &str) -> Option<Layer> {
 impl std::fmt::Display for Layer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}-{}-{}", if self.max { "max" } else { "avg" }, by(&self.input), by(&self.kernel))?;
-        if let Some(stride) = self.stride {
-            write!(f, "-s{stride}")?;
-        }
-        for (letter, number, default) in [("p", self.padding, 0), ("d", self.dilation, 1)] {
-            if number != default {
-                write!(f, "-{letter}{number}")?;
-            }
-        }
-        Ok(())
+        write_options(f, &[("s", self.stride.unwrap_or(0), 0), ("p", self.padding, 0), ("d", self.dilation, 1)])
     }
 }
 
@@ -121,8 +113,7 @@ pub fn run(args: &PoolArgs) -> Result<(), Failure> {
     let machine = Machine::here();
     let copy = machine.bandwidth().copy / 1e9;
     let mut report = Report::begin("pool", &machine, Unit::Bytes, &[("copy", copy)], args.common.json);
-    let all = || LAYERS.iter().map(|text| parse(text)).collect::<Result<_, _>>().map_err(Failure::mistake);
-    for layer in if args.layer.is_empty() { all()? } else { args.layer.clone() } {
+    for layer in or_all(&args.layer, &LAYERS, parse)? {
         let x = random(&layer.input)?.variable();
         let dy = random(layer.of(&x).shape())?;
         let mut row = |what: &str, inputs: usize, work: &mut dyn FnMut() -> Tensor| {

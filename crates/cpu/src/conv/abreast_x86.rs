@@ -2,7 +2,7 @@
 //! each belongs to another sample. So all positions are computed alike, whatever the sizes, and are neighbours in
 //! memory. Every image lies between the zeros of its border.
 
-use super::window::{Window, table};
+use super::window::Window;
 use crate::gemm::Offsets;
 use crate::gemm::{pack_avx512, pack_x86};
 use crate::simd::Level;
@@ -58,7 +58,7 @@ impl<'a> Abreast<'a> {
 
     fn table(&self, offsets: Offsets, steps: [usize; 3], counts: [usize; 3]) -> Vec<isize> {
         let step = |d: usize| (steps[d] * self.sizes[d + 1..].iter().product::<usize>() * self.steps[0]) as isize;
-        table(&(0..3).fold(offsets, |offsets, d| offsets.axis(counts[d], step(d))))
+        (0..3).fold(offsets, |offsets, d| offsets.axis(counts[d], step(d))).all()
     }
 
     /// Offsets of the output positions.

@@ -10,7 +10,7 @@ use super::Unfolded;
 use super::abreast_x86::{self, TAPS};
 use super::images::{Along, Images};
 use super::tile_x86::{self, BLOCKS, Call, Place};
-use super::window::{Window, table};
+use super::window::Window;
 use crate::Context;
 use crate::gemm::Offsets;
 use crate::gemm::drive::Source;
@@ -183,7 +183,7 @@ impl Work<'_> {
         let (window, lanes) = (self.window, self.lanes);
         let slots = context.par.lanes();
         let cuts = shares(window, lanes, slots);
-        let vectors = vectors(&table(&positions(window)), lanes);
+        let vectors = vectors(&positions(window).all(), lanes);
         let mut places: Vec<Place> = vectors.iter().map(|v| Place { from: v.from as isize, to: 0 }).collect();
         let wide: Vec<usize> = tile_x86::columns(lanes, &places).map(<[Place]>::len).collect();
         let columns = wide.iter().flat_map(|&wide| 0..wide);
@@ -293,7 +293,7 @@ pub unsafe fn forward(
     let panels =
         unsafe { tile_x86::pack_panels(w, [window.groups, outputs, terms], (&tiles, lanes), &mut arena, context) };
     let images = Images::<f32> { window, data: x, along: Along::Columns };
-    let offsets = table(&window.unfolded(&window.image(), images.sample()).terms);
+    let offsets = window.unfolded(&window.image(), images.sample()).terms.all();
     let (taps, block) = (&[0], u.size.block);
     let work = Work { window, lanes, tiles: &tiles, panels: &panels, taps, terms: &offsets, block, adds: false, rooms };
     // SAFETY: the caller's promise.
@@ -342,7 +342,7 @@ pub unsafe fn input(
     let image = transposed.image();
     let terms: Vec<isize> = (0..outputs).map(|output| (output * image.plane()) as isize).collect();
     // The last tap meets the first element of the border.
-    let mut taps = table(&transposed.tap_offsets(Offsets::new(), &image));
+    let mut taps = transposed.tap_offsets(Offsets::new(), &image).all();
     taps.reverse();
     let (window, tiles, panels) = (&transposed, &tiles, &panels);
     let work = Work { window, lanes, tiles, panels, taps: &taps, terms: &terms, block, adds: true, rooms };
@@ -422,11 +422,7 @@ mod tests {
             let y = geometry.output(&x[2..], &w[2..]).expect("a kernel that fits");
             let window = Window::new(&geometry, &x, &w, &Shape::new(&[1, 8, y[0], y[1]]));
             for lanes in [8, 16] {
-                assert_eq!(
-                    count(&window, lanes),
-                    Some(vectors(&table(&positions(&window)), lanes).len()),
-                    "{window:?}"
-                );
+                assert_eq!(count(&window, lanes), Some(vectors(&positions(&window).all(), lanes).len()), "{window:?}");
             }
         }
         // Row by row there would be 224.

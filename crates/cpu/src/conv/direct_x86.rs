@@ -6,7 +6,6 @@
 //!   by side, elements of the image are broadcast. Every block of samples is a task of its own.
 
 use super::images::Images;
-use super::window::table;
 use super::{Unfolded, Window};
 use crate::Context;
 use crate::gemm::Side;
@@ -169,7 +168,7 @@ pub unsafe fn forward(
 ) {
     let window = &u.window;
     let side = window.unfolded(&window.image(), images.sample());
-    let (terms, pairs) = (table(&side.terms), pairs(window, &side));
+    let (terms, pairs) = (side.terms.all(), pairs(window, &side));
     let (positions, outputs) = (window.positions(), window.outputs);
     let bytes = room::<u8>(images.room(1));
     let rooms = arena.slots(context.par.lanes(), bytes);
@@ -326,8 +325,8 @@ pub unsafe fn weight(
 ) {
     let (window, size) = (&u.window, &u.size);
     let side = window.unfolded(&window.image(), images.sample());
-    let rows = table(&side.terms);
-    let outputs = table(&u.left.lines);
+    let rows = side.terms.all();
+    let outputs = u.left.lines.all();
     let across = window.outputs.next_multiple_of(LANES);
     let (blocks, numbers, panels) = (size.terms.div_ceil(size.block), size.columns * across, panels(window.outputs));
     let [partial_bytes, stage_bytes, packed_bytes] = weight_rooms(u, images);

@@ -3,7 +3,7 @@
 //! Where there are samples for all numbers of a vector, tiles of the product are added to their images instead
 //! (`conv/input_x86.rs`).
 
-use super::window::{Image, Window, table};
+use super::window::{Image, Window};
 #[cfg(target_arch = "x86_64")]
 use super::{abreast_x86, along_x86, gather_x86, input_x86};
 use super::{block, depthwise, pointwise};
@@ -208,8 +208,8 @@ fn gradient<S: Element>(
     };
     let scattered = window.scattered(&plan.image);
     let adder = Adder {
-        taps: table(&scattered.lines),
-        rows: table(&scattered.terms).into_iter().step_by(window.output[2]).collect(),
+        taps: scattered.lines.all(),
+        rows: scattered.terms.all().into_iter().step_by(window.output[2]).collect(),
         length: window.output[2],
     };
     let across = plan.bounds.columns;

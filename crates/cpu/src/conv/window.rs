@@ -51,13 +51,6 @@ impl Image {
     }
 }
 
-/// All offsets of an index.
-pub fn table(offsets: &Offsets) -> Vec<isize> {
-    let mut out = vec![0; offsets.len];
-    offsets.fill(0, &mut out);
-    out
-}
-
 /// Sizes of up to three dimensions, with `fill` for missing outer ones.
 fn three(sizes: &[usize], fill: usize) -> [usize; 3] {
     let mut out = [fill; 3];

@@ -76,6 +76,13 @@ impl Offsets {
         self
     }
 
+    /// All offsets.
+    pub fn all(&self) -> Vec<isize> {
+        let mut all = vec![0; self.len];
+        self.fill(0, &mut all);
+        all
+    }
+
     /// The offset of one index.
     pub fn at(&self, mut index: usize) -> isize {
         let mut offset = 0;

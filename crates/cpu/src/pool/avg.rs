@@ -15,13 +15,18 @@ use meshwork_graph::ops::{AvgPool, AvgPoolInput};
 use meshwork_graph::{DType, Layout, Shape};
 use std::ops::Range;
 
+/// How the windows over an input of this shape are computed, but for those that are [halves](are_halves) or not evenly apart.
 fn phases(op: &AvgPool, shape: &[usize], owned: Cut, threads: usize) -> Option<Phases> {
-    Phases::new(&op.windows, shape[0] * shape[1], &shape[2..], owned, threads)
+    let phases = || Phases::new(&op.windows, shape[0] * shape[1], &shape[2..], owned, threads);
+    if are_halves(&op.windows, &shape[2..]) { None } else { phases() }
 }
 
-/// Numbers of a slot: the phases of the input, and what is laid out as windows.
+/// Numbers of a slot: the phases of the input, and what is laid out as windows. None for [runs](LONG).
 fn numbers(phases: &Phases) -> usize {
-    phases.all_phases().next_multiple_of(LINE) + phases.all_windows()
+    match phases.runs(LONG) {
+        Some(_) => 0,
+        None => phases.all_phases().next_multiple_of(LINE) + phases.all_windows(),
+    }
 }
 
 /// Bytes of scratch memory for [`run`].
@@ -40,18 +45,15 @@ pub fn run(op: &AvgPool, inputs: &[Operand], output: Output, scratch: &mut [u8],
 
 fn forward<S: Element>(op: &AvgPool, inputs: &[Operand], mut output: Output, scratch: &mut [u8], context: Context) {
     let (x, shape) = (inputs[0].slice::<S>(), inputs[0].shape());
-    let out_len = output.slice::<S>().len();
-    let out = Shared(output.slice::<S>().as_mut_ptr());
+    let (out, windows) = (Shared(output.slice::<S>().as_mut_ptr()), output.slice::<S>().len());
     let threads = context.par.lanes();
-    if !are_halves(&op.windows, &shape[2..])
-        && let Some(phases) = phases(op, shape, Cut::Windows, threads)
-    {
+    if let Some(phases) = phases(op, shape, Cut::Windows, threads) {
         if let Some(run) = phases.runs(LONG) {
-            let (x, windows) = (Shared(x.as_ptr().cast_mut()), out_len);
+            let x = Shared(x.as_ptr().cast_mut());
             return context.par.ranges(windows, 1 + TASK / run[1], &move |range| {
                 // SAFETY: the windows of this task, and their runs.
                 let out = unsafe { { out }.slice(range.start, range.len()) };
-                means_of_runs(context.level, run, x.pointer().wrapping_add(range.start * run[1]).cast_const(), out);
+                means_of_runs(context.level, run, x.pointer().wrapping_add(range.start * run[1]), out);
             });
         }
         let counts = phases.counts(op.count_include_pad);
@@ -82,8 +84,7 @@ crate::multiversion! {
     fn means_of_runs<S: Element>(run: [usize; 2], x: *const S, out: &mut [S]) = means_along_runs;
 }
 
-/// # Safety
-/// There must be a run for every mean.
+/// The means of runs, of which `x` has one for each.
 #[inline(always)]
 fn means_along_runs<S: Element>([kernel, stride]: [usize; 2], x: *const S, out: &mut [S]) {
     let (groups, rest) = out.as_chunks_mut::<ABREAST>();
@@ -278,9 +279,7 @@ pub mod gradient {
     ) {
         let dy = inputs[0].slice::<S>();
         let threads = context.par.lanes();
-        if !are_halves(&op.pool.windows, &op.size)
-            && let Some(phases) = phases(&op.pool, &input(op, inputs[0].shape()), Cut::Inputs, threads)
-        {
+        if let Some(phases) = phases(&op.pool, &input(op, inputs[0].shape()), Cut::Inputs, threads) {
             if let Some([kernel, stride]) = phases.runs(LONG) {
                 let out = Shared(output.slice::<S>().as_mut_ptr());
                 return context.par.ranges(dy.len(), 1 + TASK / stride, &move |range| {

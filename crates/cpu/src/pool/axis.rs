@@ -62,6 +62,13 @@ impl Axis {
         usize::try_from(padded - self.padding as isize).ok().filter(|position| *position < self.size)
     }
 
+    /// The first tap of a window that lies inside the input.
+    pub fn first_tap(&self, window: usize) -> Option<usize> {
+        let tap = self.padding.saturating_sub(window * self.stride).div_ceil(self.dilation);
+        let position = window * self.stride + tap * self.dilation - self.padding;
+        (tap < self.kernel && position < self.size).then_some(tap)
+    }
+
     /// What a mean over a window counts; `border` as in [`Window::count`].
     pub fn count(&self, window: usize, border: bool) -> usize {
         let Axis { size, kernel, stride, padding, dilation, .. } = *self;

@@ -4,7 +4,7 @@
 //! gives −∞ and takes no gradient.
 
 use super::passes::{blocks, in_fours};
-use super::phases::{Cut, Part, Phases, Tap};
+use super::phases::{Cut, Line, Part, Phases, Tap};
 use super::rows::narrow_row;
 use super::windows::{Plane, are_halves};
 use super::{accumulate, plane_bytes, planes};
@@ -23,7 +23,10 @@ use std::ops::Range;
 const NOWHERE: u32 = u32::MAX;
 
 fn phases(windows: &Windows, shape: &[usize], owned: Cut, threads: usize) -> Option<Phases> {
-    Phases::new(windows, shape[0] * shape[1], &shape[2..], owned, threads)
+    // What is to be found in halves is not copied.
+    let as_they_lie = owned == Cut::Windows && are_halves(windows, &shape[2..]);
+    let phases = || Phases::new(windows, shape[0] * shape[1], &shape[2..], owned, threads);
+    if as_they_lie { None } else { phases() }
 }
 
 /// Bytes of a slot: the phases of the input and what [`find`] needs.
@@ -50,9 +53,7 @@ fn forward<S: Element>(op: &MaxPool, inputs: &[Operand], mut output: Output, scr
     let (x, v, shape) = (inputs[0].slice::<S>(), inputs[1].slice::<S>(), inputs[0].shape());
     let out = Shared(output.slice::<S>().as_mut_ptr());
     let threads = context.par.lanes();
-    if !are_halves(&op.windows, &shape[2..])
-        && let Some(phases) = phases(&op.windows, shape, Cut::Windows, threads)
-    {
+    if let Some(phases) = phases(&op.windows, shape, Cut::Windows, threads) {
         let rooms = Arena::new(scratch).slots(threads, slot_bytes::<S>(&phases));
         let [x, v] = [x, v].map(|x| Shared(x.as_ptr().cast_mut()));
         return with_slots(context.par, threads, phases.tasks(), |slot, task| {
@@ -88,25 +89,29 @@ unsafe fn maxima<S: Element>(
             return phases.join_windows(level, part, found.best, out);
         }
         let found = find::<S>(level, phases, part, x, room, part.written(), true);
-        let lines = phases.lines(part);
+        let (lines, offsets) = (phases.lines(part), phases.offsets());
         for plane in 0..part.planes.len() {
             let v = v.wrapping_add((part.planes.start + plane) * phases.size());
             let out = out.wrapping_add((part.planes.start + plane) * phases.windows());
             for line in &lines {
+                let (out, places) =
+                    (out.add(phases.window(line.window)), found.places.add(plane * part.plane + line.at));
                 for i in 0..line.count {
-                    let mut window = line.window;
-                    window[2] += i;
-                    let place = *found.places.add(plane * part.plane + line.at + i * part.step);
-                    let mut inside = phases.positions(window);
-                    let position = match place {
-                        NOWHERE => inside.next(),
-                        place => inside.find(|(tap, _)| *tap == place as usize),
-                    };
-                    *out.add(phases.window(window)) = position.map_or(S::narrow(S::Real::LEAST), |(_, at)| *v.add(at));
+                    let position = position(phases, &offsets, line, i, *places.add(i * part.step));
+                    *out.add(i) = position.map_or(S::narrow(S::Real::LEAST), |at| *v.offset(at));
                 }
             }
         }
     }
+}
+
+/// Where in its plane window `i` of a line has its maximum, at one of the taps, which are at these offsets.
+#[inline(always)]
+fn position(phases: &Phases, offsets: &[isize], line: &Line, i: usize, place: u32) -> Option<isize> {
+    let (begin, stride) = phases.begin(line.window);
+    let first = || phases.first_tap(line.nth(i)).map(|tap| offsets[tap]);
+    let offset = offsets.get(place as usize).copied().or_else(first)?;
+    Some(begin + (i * stride) as isize + offset)
 }
 
 /// Whether the maxima of rows are taken first, and then of these: fewer comparisons where windows share rows, but more passes.
@@ -226,9 +231,9 @@ fn fold_of<T: Real>(sources: &[Source<T>], finds_places: bool, range: Range<usiz
         if !finds_places {
             in_fours!(sources, raise::<T>(block.start, best));
         } else if sources[0].0.places.is_null() {
-            in_fours!(sources, improve::<T>(block.start, best, places));
+            in_fours!(sources, improve::<T, false>(block.start, best, places));
         } else {
-            in_fours!(sources, improve_more::<T>(block.start, best, places));
+            in_fours!(sources, improve::<T, true>(block.start, best, places));
         }
     }
 }
@@ -248,28 +253,9 @@ fn raise<T: Real, const N: usize, const FIRST: bool>(taps: [Source<T>; N], start
     }
 }
 
-/// The same with the numbers of the taps.
+/// The same with the numbers of the taps, added to those that are there if `NUMBERED`.
 #[inline(always)]
-fn improve<T: Real, const N: usize, const FIRST: bool>(
-    taps: [Source<T>; N],
-    start: usize,
-    best: &mut [T],
-    places: &mut [u32],
-) {
-    let from = taps.map(|(from, number)| (from.best.wrapping_add(start), number));
-    for (i, (best, place)) in best.iter_mut().zip(places).enumerate() {
-        let mut most = if FIRST { (T::LEAST, NOWHERE) } else { (*best, *place) };
-        for (from, number) in from {
-            // SAFETY: the promise of `find`'s caller.
-            most = better(most, (unsafe { *from.add(i) }, number));
-        }
-        (*best, *place) = most;
-    }
-}
-
-/// The same of what has numbers itself.
-#[inline(always)]
-fn improve_more<T: Real, const N: usize, const FIRST: bool>(
+fn improve<T: Real, const NUMBERED: bool, const N: usize, const FIRST: bool>(
     taps: [Source<T>; N],
     start: usize,
     best: &mut [T],
@@ -280,7 +266,7 @@ fn improve_more<T: Real, const N: usize, const FIRST: bool>(
         let mut most = if FIRST { (T::LEAST, NOWHERE) } else { (*best, *place) };
         for (from, numbers, number) in from {
             // SAFETY: the promise of `find`'s caller.
-            let (x, inner) = unsafe { (*from.add(i), *numbers.add(i)) };
+            let (x, inner) = unsafe { (*from.add(i), if NUMBERED { *numbers.add(i) } else { 0 }) };
             most = better(most, (x, inner.wrapping_add(number)));
         }
         (*best, *place) = most;
@@ -447,17 +433,14 @@ pub mod gradient {
         if !missing {
             return;
         }
-        for plane in 0..part.planes.len() {
-            for line in phases.lines(part) {
-                for i in 0..line.count {
-                    // SAFETY: as above.
-                    let place = unsafe { &mut *places.add(plane * part.plane + line.at + i * part.step) };
-                    let [slice, row, column] = line.window;
-                    if *place == NOWHERE
-                        && let Some((tap, _)) = phases.positions([slice, row, column + i]).next()
-                    {
-                        *place = tap as u32;
-                    }
+        for line in phases.lines(part) {
+            for (plane, i) in (0..part.planes.len()).flat_map(|plane| (0..line.count).map(move |i| (plane, i))) {
+                // SAFETY: as above.
+                let place = unsafe { &mut *places.add(plane * part.plane + line.at + i * part.step) };
+                if *place == NOWHERE
+                    && let Some(tap) = phases.first_tap(line.nth(i))
+                {
+                    *place = tap as u32;
                 }
             }
         }
@@ -534,20 +517,14 @@ pub mod gradient {
             sums.fill(S::Real::ZERO);
             let dy = dy.wrapping_add((part.planes.start + plane) * phases.windows());
             for line in &lines {
-                let (begin, stride) = phases.begin(line.window);
-                let (dy, begin) = (dy.wrapping_add(phases.window(line.window)), begin - owned.start as isize);
-                let places = places.wrapping_add(plane * part.plane + line.at);
+                let (dy, places) =
+                    (dy.wrapping_add(phases.window(line.window)), places.wrapping_add(plane * part.plane + line.at));
                 for i in 0..line.count {
                     // SAFETY: a window.
                     let (place, d) = unsafe { (*places.add(i * part.step), (*dy.add(i)).widen()) };
-                    let offset = offsets.get(place as usize).copied().or_else(|| {
-                        let mut window = line.window;
-                        window[2] += i;
-                        phases.positions(window).next().map(|(tap, _)| offsets[tap])
-                    });
                     // Windows of which the part has a half give to others, too.
-                    if let Some(offset) = offset
-                        && let Some(sum) = sums.get_mut((begin + (i * stride) as isize + offset) as usize)
+                    if let Some(position) = position(phases, &offsets, line, i, place)
+                        && let Some(sum) = sums.get_mut((position - owned.start as isize) as usize)
                     {
                         *sum = *sum + d;
                     }

@@ -4,7 +4,7 @@ use super::phases::TOGETHER;
 use std::ops::Range;
 
 /// Windows of a pass.
-pub const BLOCK: usize = 1024;
+const BLOCK: usize = 1024;
 
 /// Blocks of a range, each a multiple of what passes take at a time; the last one may go beyond.
 #[inline(always)]
@@ -15,24 +15,24 @@ pub fn blocks(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Calls `$name::<$real, N, FIRST>(taps, rest…)` for all taps, up to four (`N`) at a time; `FIRST` for the first ones.
+/// Calls `$name::<…, N, FIRST>(taps, rest…)` for all taps, up to four (`N`) at a time; `FIRST` for the first ones.
 macro_rules! in_fours {
-    ($taps:expr, $name:ident::<$real:ty>($($arg:expr),*)) => {
+    ($taps:expr, $name:ident::<$($generic:tt),*>$args:tt) => {
         for (i, taps) in $taps.chunks(4).enumerate() {
-            in_fours!(@match i == 0, taps, $name, $real, ($($arg),*), [1, 2, 3, 4])
+            in_fours!(@match i == 0, taps, $name, [$($generic),*], $args, [1, 2, 3, 4])
         }
     };
-    (@match $first:expr, $taps:ident, $name:ident, $real:ty, $args:tt, [$($n:literal),*]) => {
+    (@match $first:expr, $taps:ident, $name:ident, $generics:tt, $args:tt, [$($n:literal),*]) => {
         match ($first, $taps.len()) {
             $(
-                (true, $n) => in_fours!(@call $name, $real, $n, true, $taps, $args),
-                (false, $n) => in_fours!(@call $name, $real, $n, false, $taps, $args),
+                (true, $n) => in_fours!(@call $name, $generics, $n, true, $taps, $args),
+                (false, $n) => in_fours!(@call $name, $generics, $n, false, $taps, $args),
             )*
             (_, count) => unreachable!("{count} taps together"),
         }
     };
-    (@call $name:ident, $real:ty, $n:literal, $first:literal, $taps:ident, ($($arg:expr),*)) => {
-        $name::<$real, $n, $first>(std::array::from_fn(|i| $taps[i]), $($arg),*)
+    (@call $name:ident, [$($generic:tt),*], $n:literal, $first:literal, $taps:ident, ($($arg:expr),*)) => {
+        $name::<$($generic,)* $n, $first>(std::array::from_fn(|i| $taps[i]), $($arg),*)
     };
 }
 pub(super) use in_fours;

@@ -6,10 +6,8 @@
 //! lie *abreast*, so that neighbours are of different planes.
 
 use super::axis::Axis;
-use super::rows::{Columns, WOVEN, narrow_row, widen_row};
-use super::turn::{turn, turn_back};
-use crate::gemm::Element;
-use crate::simd::Level;
+use super::rows::WOVEN;
+use crate::gemm::Offsets;
 use meshwork_graph::ops::Windows;
 use std::ops::Range;
 
@@ -33,12 +31,12 @@ const MANY: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Phases {
     planes: usize,
-    axes: [Axis; 3],
+    pub(super) axes: [Axis; 3],
     owned: Cut,
     /// Planes of a task.
     together: usize,
     /// Whether they lie abreast.
-    abreast: bool,
+    pub(super) abreast: bool,
     /// The dimension that is cut, and into how many parts.
     cut: usize,
     parts: usize,
@@ -72,10 +70,10 @@ fn number(sizes: &[usize; 3], [slice, row, column]: [usize; 3]) -> usize {
 pub struct Part {
     pub planes: Range<usize>,
     /// The first position of each dimension, and how many there are.
-    first: [isize; 3],
-    extents: [usize; 3],
+    pub(super) first: [isize; 3],
+    pub(super) extents: [usize; 3],
     /// Those of them that the task writes.
-    own: [Range<usize>; 3],
+    pub(super) own: [Range<usize>; 3],
     /// Elements from position to position, and from plane to plane.
     pub step: usize,
     pub plane: usize,
@@ -88,7 +86,7 @@ impl Part {
     }
 
     /// The element of a phase that a position of a plane is.
-    fn at(&self, plane: usize, position: [usize; 3]) -> usize {
+    pub(super) fn at(&self, plane: usize, position: [usize; 3]) -> usize {
         plane * self.plane + number(&self.extents, position) * self.step
     }
 
@@ -99,14 +97,6 @@ impl Part {
     }
 }
 
-/// A row of the input.
-struct Row {
-    /// Where it begins in the first of the phases that its columns are in.
-    phases: usize,
-    /// Where it begins in the plane, if it does not lie in the border.
-    input: Option<usize>,
-}
-
 /// A row of windows.
 pub struct Line {
     /// The place of the first one among what is laid out as windows.
@@ -114,6 +104,14 @@ pub struct Line {
     pub count: usize,
     /// The number of the first one in each dimension.
     pub window: [usize; 3],
+}
+
+impl Line {
+    /// The number of window `i` in each dimension.
+    pub fn nth(&self, i: usize) -> [usize; 3] {
+        let [slice, row, column] = self.window;
+        [slice, row, column + i]
+    }
 }
 
 impl Phases {
@@ -273,75 +271,6 @@ impl Phases {
         phases
     }
 
-    /// Copies what a part reads into its phases, with `border` around.
-    ///
-    /// # Safety
-    /// `x` must have all planes, and `to` all phases.
-    pub unsafe fn split<S: Element>(&self, level: Level, part: &Part, x: *const S, border: S::Real, to: *mut S::Real) {
-        split(level, self, part, x, border, to);
-    }
-
-    /// Copies what a part owns from its phases to where it belongs.
-    ///
-    /// # Safety
-    /// `from` must have all phases, and `x` all planes.
-    pub unsafe fn join<S: Element>(&self, level: Level, part: &Part, from: *const S::Real, x: *mut S) {
-        join(level, self, part, from, x);
-    }
-
-    /// Copies what is laid out as windows of a part to where they belong.
-    ///
-    /// # Safety
-    /// `from` must have the windows, and `out` those of all planes.
-    pub unsafe fn join_windows<S: Element>(&self, level: Level, part: &Part, from: *const S::Real, out: *mut S) {
-        join_windows(level, self, part, from, out);
-    }
-
-    /// Lays out what the windows of a part have.
-    ///
-    /// # Safety
-    /// `from` must have the windows of all planes, and `to` room for those of the part.
-    pub unsafe fn split_windows<S: Element>(&self, level: Level, part: &Part, from: *const S, to: *mut S::Real) {
-        split_windows(level, self, part, from, to);
-    }
-
-    /// Where the positions of planes that lie abreast are in the phases.
-    fn places(&self, part: &Part) -> Vec<usize> {
-        let [a, b, c] = &self.axes;
-        let of = |axis: &Axis, i: usize| ((i + axis.padding) % axis.stride, (i + axis.padding) / axis.stride);
-        let mut places = Vec::with_capacity(self.size());
-        for (i, x) in (0..a.size).map(|i| of(a, i)) {
-            for (j, y) in (0..b.size).map(|j| of(b, j)) {
-                for (k, z) in (0..c.size).map(|k| of(c, k)) {
-                    places.push(((i * b.stride + j) * c.stride + k) * self.distance() + part.at(0, [x, y, z]));
-                }
-            }
-        }
-        places
-    }
-
-    /// Where the windows of planes that lie abreast are among what is laid out as windows.
-    fn window_places(&self, part: &Part) -> Vec<usize> {
-        let place = |line: &Line, i: usize| line.at + i * part.step;
-        self.lines(part).iter().flat_map(|line| (0..line.count).map(move |i| place(line, i))).collect()
-    }
-
-    /// The rows of a plane at these positions of all phases, in the order of the input.
-    fn rows(&self, part: &Part, at: [Range<usize>; 2]) -> Vec<Row> {
-        let ([a, b, c], distance) = (&self.axes, self.distance());
-        let mut rows = Vec::with_capacity(at[0].len() * a.stride * at[1].len() * b.stride);
-        for (slice, i) in at[0].clone().flat_map(|slice| (0..a.stride).map(move |i| (slice, i))) {
-            let x = a.position(i, part.first[0] + slice as isize);
-            for (row, j) in at[1].clone().flat_map(|row| (0..b.stride).map(move |j| (row, j))) {
-                let y = b.position(j, part.first[1] + row as isize);
-                let input = x.zip(y).map(|(x, y)| (x * b.size + y) * c.size);
-                let phases = (i * b.stride + j) * c.stride * distance + part.at(0, [slice, row, 0]);
-                rows.push(Row { phases, input });
-            }
-        }
-        rows
-    }
-
     /// The rows of windows of a plane that a part has whole.
     pub fn lines(&self, part: &Part) -> Vec<Line> {
         let [slices, rows, columns]: [Range<usize>; 3] = std::array::from_fn(|d| {
@@ -396,17 +325,10 @@ impl Phases {
 
     /// From where a window begins to each of its taps.
     pub fn offsets(&self) -> Vec<isize> {
-        let [a, b, c] = &self.axes;
-        let offset = |i: usize, j: usize, k: usize| {
-            ((i * a.dilation * b.size + j * b.dilation) * c.size + k * c.dilation) as isize
-        };
-        let mut offsets = Vec::with_capacity(a.kernel * b.kernel * c.kernel);
-        for i in 0..a.kernel {
-            for j in 0..b.kernel {
-                offsets.extend((0..c.kernel).map(|k| offset(i, j, k)));
-            }
-        }
-        offsets
+        let steps = [self.axes[1].size * self.axes[2].size, self.axes[2].size, 1];
+        let axis =
+            |offsets: Offsets, (axis, step): (&Axis, usize)| offsets.axis(axis.kernel, (axis.dilation * step) as isize);
+        self.axes.iter().zip(steps).fold(Offsets::new(), axis).all()
     }
 
     /// Where a window begins, which may be before its plane, and the distance to the next one of its row.
@@ -435,131 +357,11 @@ impl Phases {
         })
     }
 
-    /// The positions of a window in its plane, in row-major order, with the tap's number.
-    pub fn positions(&self, window: [usize; 3]) -> impl Iterator<Item = (usize, usize)> {
-        let [a, b, c] = self.axes;
-        let inside = move |axis: Axis, d: usize| {
-            (0..axis.kernel).filter_map(move |tap| {
-                let at = window[d] * axis.stride + tap * axis.dilation;
-                at.checked_sub(axis.padding).filter(|at| *at < axis.size).map(|at| (tap, at))
-            })
-        };
-        inside(a, 0).flat_map(move |(i, x)| {
-            inside(b, 1).flat_map(move |(j, y)| {
-                inside(c, 2).map(move |(k, z)| ((i * b.kernel + j) * c.kernel + k, (x * b.size + y) * c.size + z))
-            })
-        })
-    }
-}
-
-crate::multiversion! {
-    fn split<S: Element>(phases: &Phases, part: &Part, x: *const S, border: S::Real, to: *mut S::Real) = split_at_level;
-}
-
-crate::multiversion! {
-    fn join<S: Element>(phases: &Phases, part: &Part, from: *const S::Real, x: *mut S) = join_at_level;
-}
-
-crate::multiversion! {
-    fn join_windows<S: Element>(phases: &Phases, part: &Part, from: *const S::Real, out: *mut S) = join_windows_at_level;
-}
-
-crate::multiversion! {
-    fn split_windows<S: Element>(phases: &Phases, part: &Part, from: *const S, to: *mut S::Real) = split_windows_at_level;
-}
-
-#[inline(always)]
-fn split_at_level<S: Element>(phases: &Phases, part: &Part, x: *const S, border: S::Real, to: *mut S::Real) {
-    let (c, distance, size) = (&phases.axes[2], phases.distance(), phases.size());
-    let x = x.wrapping_add(part.planes.start * size);
-    if phases.abreast {
-        if phases.count() * part.len() > part.planes.len() * size {
-            // SAFETY: the phases.
-            unsafe { std::slice::from_raw_parts_mut(to, phases.count() * distance) }.fill(border);
-        }
-        // SAFETY: the planes of the part, and their phases.
-        return unsafe { turn(x, size, part.planes.len(), to, &phases.places(part)) };
-    }
-    let columns = Columns::new(c, part.first[2], 0..part.extents[2], part.extents[2], distance);
-    let rows = phases.rows(part, [0..part.extents[0], 0..part.extents[1]]);
-    for plane in 0..part.planes.len() {
-        let (x, to) = (x.wrapping_add(plane * size), to.wrapping_add(plane * part.plane));
-        for Row { phases, input } in &rows {
-            let to = to.wrapping_add(*phases);
-            match input {
-                // SAFETY: the row of the input; rows of the phases.
-                Some(input) => unsafe { columns.split(x.add(input + columns.range.start), to, border) },
-                None => {
-                    for phase in 0..c.stride {
-                        // SAFETY: a row of a phase.
-                        let row = unsafe { std::slice::from_raw_parts_mut(to.add(phase * distance), columns.extent) };
-                        row.fill(border);
-                    }
-                }
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn join_at_level<S: Element>(phases: &Phases, part: &Part, from: *const S::Real, x: *mut S) {
-    let size = phases.size();
-    let x = x.wrapping_add(part.planes.start * size);
-    if phases.abreast {
-        // SAFETY: the planes of the part, and their phases.
-        return unsafe { turn_back(from, &phases.places(part), x, size, part.planes.len()) };
-    }
-    let columns = Columns::new(&phases.axes[2], part.first[2], part.own[2].clone(), part.extents[2], phases.distance());
-    let rows = phases.rows(part, [part.own[0].clone(), part.own[1].clone()]);
-    for plane in 0..part.planes.len() {
-        let (x, from) = (x.wrapping_add(plane * size), from.wrapping_add(plane * part.plane));
-        for Row { phases, input } in &rows {
-            if let Some(input) = input {
-                // SAFETY: rows of the phases; the row of the input.
-                unsafe { columns.join(from.add(*phases), x.add(input + columns.range.start)) };
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn join_windows_at_level<S: Element>(phases: &Phases, part: &Part, from: *const S::Real, out: *mut S) {
-    let windows = phases.windows();
-    let out = out.wrapping_add(part.planes.start * windows);
-    if phases.abreast {
-        // SAFETY: the windows of the part's planes.
-        return unsafe { turn_back(from, &phases.window_places(part), out, windows, part.planes.len()) };
-    }
-    let lines = phases.lines(part);
-    for plane in 0..part.planes.len() {
-        for line in &lines {
-            // SAFETY: a row of windows.
-            unsafe {
-                let from = std::slice::from_raw_parts(from.add(plane * part.plane + line.at), line.count);
-                let to = out.add(plane * windows + phases.window(line.window));
-                narrow_row(from, std::slice::from_raw_parts_mut(to, line.count));
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn split_windows_at_level<S: Element>(phases: &Phases, part: &Part, from: *const S, to: *mut S::Real) {
-    let windows = phases.windows();
-    let from = from.wrapping_add(part.planes.start * windows);
-    if phases.abreast {
-        // SAFETY: the windows of the part's planes.
-        return unsafe { turn(from, windows, part.planes.len(), to, &phases.window_places(part)) };
-    }
-    let lines = phases.lines(part);
-    for plane in 0..part.planes.len() {
-        for line in &lines {
-            // SAFETY: a row of windows.
-            unsafe {
-                let from = from.add(plane * windows + phases.window(line.window));
-                let to = std::slice::from_raw_parts_mut(to.add(plane * part.plane + line.at), line.count);
-                widen_row(std::slice::from_raw_parts(from, line.count), to);
-            }
-        }
+    /// The first tap of a window that lies inside the input.
+    pub fn first_tap(&self, window: [usize; 3]) -> Option<usize> {
+        self.axes
+            .iter()
+            .zip(window)
+            .try_fold(0, |number, (axis, window)| axis.first_tap(window).map(|tap| number * axis.kernel + tap))
     }
 }

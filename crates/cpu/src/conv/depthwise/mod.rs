@@ -10,7 +10,7 @@ pub mod weight;
 
 #[cfg(target_arch = "x86_64")]
 use super::abreast_x86;
-use super::window::{Window, table};
+use super::window::Window;
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::real::same;
 use crate::gemm::scratch::{Arena, room};
@@ -155,7 +155,7 @@ impl<'a> Images<'a> {
         let steps = [rows * columns, columns, 1].map(|step| step * self.lanes);
         let axis =
             |offsets: Offsets, d: usize| offsets.axis(window.kernel[d], (window.dilation[d] * steps[d]) as isize);
-        table(&(0..3).fold(Offsets::new(), axis))
+        (0..3).fold(Offsets::new(), axis).all()
     }
 
     fn at(&self, [slice, row]: [usize; 2], column: usize) -> usize {
