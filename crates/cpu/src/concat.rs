@@ -1,57 +1,91 @@
 //! Several operands behind each other.
 
+use crate::copy::{self, Pairs, copy_rows, room};
 use crate::number::by_size;
-use crate::walk::Walk;
+use crate::stream::{self, STREAM_BYTES};
 use crate::{Context, Operand, Output, Shared};
 use meshwork_graph::ops::Concat;
+use smallvec::SmallVec;
 
-/// Elements per task below which further threads do not pay.
-const GRAIN: usize = 1 << 14;
+/// Bytes that are put together from all operands at once: they stay in the first cache.
+const TOGETHER: usize = 16 << 10;
 
 /// Copies every operand to its place along the dimension.
 ///
 /// # Panics
 /// When the sizes do not add up to the output's.
-pub fn run(op: &Concat, inputs: &[Operand], output: Output, context: Context) {
+pub fn run<'a>(op: &Concat, inputs: &[Operand<'a>], output: Output, context: Context) {
     let total: usize = inputs.iter().map(|i| i.shape()[op.dim]).sum();
     assert_eq!(total, output.shape[op.dim], "size {} of a concatenation", op.dim);
-    let inner: usize = output.shape[op.dim + 1..].iter().product();
-    let mut start = 0;
     for input in inputs {
         assert_eq!(input.dtype, output.dtype, "dtypes of a concatenation");
-        by_size!(output.dtype, T => part::<T>(input, &output, start, total * inner, op.dim, context));
-        start += input.shape()[op.dim] * inner;
+    }
+    let strides = output.shape.strides();
+    let mut start = 0;
+    let part = |input: &Operand<'a>| {
+        let dims = input.shape().iter().zip(&input.layout.strides).zip(&strides);
+        let pairs = Pairs::over(dims.map(|((&size, &from), &to)| (size, from, to)));
+        let at = start;
+        start += input.shape()[op.dim] * strides[op.dim] as usize;
+        Part { input: *input, pairs, at }
+    };
+    let parts: SmallVec<[Part; 4]> = inputs.iter().map(part).filter(|part| part.pairs.len() > 0).collect();
+    let rows: usize = output.shape[..op.dim].iter().product();
+    let row = output.shape.numel() / rows.max(1);
+    let is_short = row * output.dtype.size() <= TOGETHER && parts.len() > 1 && rows > 1;
+    if is_short && parts.iter().all(|part| part.pairs.rows_lie_together()) {
+        return by_size!(output.dtype, T => together::<T>(&parts, [rows, row], output, context));
+    }
+    for part in parts {
+        // SAFETY: these elements of the output belong to this operand.
+        unsafe {
+            let to = output.bytes().add(part.at * output.dtype.size());
+            copy::place(&part.input, &strides, to, context);
+        }
     }
 }
 
-/// Copies one operand: pieces of its rows go to `start` of the output's rows of `row` elements.
-fn part<T: Copy + Send + Sync>(
-    input: &Operand,
-    output: &Output,
-    start: usize,
-    row: usize,
-    dim: usize,
-    context: Context,
-) {
-    let walk = Walk::new(input.layout);
-    let piece: usize = input.shape()[dim..].iter().product();
-    if walk.is_empty() {
-        return;
-    }
-    // SAFETY: the offset is that of an element.
-    let first = unsafe { input.bytes().cast::<T>().add(input.layout.offset) };
-    let (first, out) = (Shared(first.cast_mut()), Shared(output.bytes().cast::<T>()));
-    context.par.ranges(walk.len(), GRAIN, &|range| {
-        let mut at = range.start;
-        while at < range.end {
-            let count = (piece - at % piece).min(range.end - at);
-            // SAFETY: these elements of the output belong to this part of this operand.
-            unsafe {
-                let to = out.slice(at / piece * row + start + at % piece, count);
-                walk.gather(first.pointer(), at, to, |x: T| x);
+/// An operand that has elements, and where they come.
+struct Part<'a> {
+    input: Operand<'a>,
+    pairs: Pairs,
+    /// Elements of the output before its first one.
+    at: usize,
+}
+
+/// Copies all parts of some rows of so many elements, then those of the next ones: rows that are shorter than lines of the caches are
+/// written once.
+fn together<T: Copy + Send + Sync>(parts: &[Part], [rows, row]: [usize; 2], output: Output, context: Context) {
+    let (bytes, out) = (row * size_of::<T>(), Shared(output.bytes().cast::<T>()));
+    let count = (TOGETHER / bytes).max(1);
+    let streams = rows * bytes >= STREAM_BYTES;
+    context.par.ranges(rows, copy::GRAIN / row + 1, &|range| {
+        let copy = |here: std::ops::Range<usize>, to: *mut T| {
+            for part in parts {
+                let each = part.pairs.len() / part.pairs.row() / rows;
+                // SAFETY: the offset is that of an element; these rows of the output, which begin with row 0 at `to`, are this task's.
+                unsafe {
+                    let first = part.input.bytes().cast::<T>().add(part.input.layout.offset);
+                    copy_rows(&part.pairs, here.start * each..here.end * each, first, to.wrapping_add(part.at));
+                }
             }
-            at += count;
+        };
+        for start in range.clone().step_by(count) {
+            let here = start..range.end.min(start + count);
+            if !streams {
+                copy(here, out.pointer());
+                continue;
+            }
+            room(count * bytes, |room| {
+                copy(here.clone(), room.cast::<T>().wrapping_sub(start * row));
+                // SAFETY: these rows of the output belong to this task.
+                unsafe {
+                    let to = out.pointer().add(start * row).cast();
+                    stream::copy(room, to, here.len() * bytes, &[]);
+                }
+            });
         }
+        stream::fence();
     });
 }
 

@@ -1,12 +1,10 @@
 //! Padding with a constant, around and between elements.
 
+use crate::copy::{self, GRAIN};
 use crate::number::{Number, by_dtype};
-use crate::walk::Walk;
 use crate::{Context, Operand, Output, Shared};
 use meshwork_graph::ops::Pad;
-
-/// Elements per task below which further threads do not pay.
-const GRAIN: usize = 1 << 14;
+use smallvec::SmallVec;
 
 /// Fills the output with the constant and puts the elements where they belong.
 ///
@@ -29,39 +27,11 @@ fn pad<T: Number>(op: &Pad, input: Operand, mut output: Output, context: Context
         // SAFETY: ranges are disjoint parts of the output.
         unsafe { out.slice(range.start, range.len()) }.fill(value);
     });
-    if shape.numel() == 0 {
-        return;
-    }
-    // Both sides are walked in the input's row-major order, the output with the steps of its elements.
     let strides = output.shape.strides();
     let start: usize = (0..rank).map(|d| op.low[d] * strides[d] as usize).sum();
-    let columns = shape.last().copied().unwrap_or(1);
-    let rows = shape.numel() / columns;
-    let outer = rank.saturating_sub(1);
-    let step = |d: usize| strides[d] * (op.interior[d] as isize + 1);
-    let (read, along) = match rank {
-        0 => (0, 1),
-        _ => (input.layout.strides[outer], step(outer)),
-    };
-    let from = Walk::over((0..outer).map(|d| (shape[d], input.layout.strides[d])));
-    let to = Walk::over((0..outer).map(|d| (shape[d], step(d))));
-    let first = Shared(input.first::<T>().cast_mut());
-    context.par.ranges(rows, GRAIN / columns + 1, &|range| {
-        for row in range {
-            // SAFETY: the positions are those of elements; this task owns the row.
-            unsafe {
-                let source = first.pointer().offset(from.position(row));
-                let target = out.pointer().add(start).offset(to.position(row));
-                if read == 1 && along == 1 {
-                    std::ptr::copy_nonoverlapping(source, target, columns);
-                } else {
-                    for i in 0..columns as isize {
-                        *target.offset(i * along) = *source.offset(i * read);
-                    }
-                }
-            }
-        }
-    });
+    let steps: SmallVec<[isize; 6]> = (0..rank).map(|d| strides[d] * (op.interior[d] as isize + 1)).collect();
+    // SAFETY: the shapes fit, so these are places of the output, one for each element.
+    unsafe { copy::place(&input, &steps, out.pointer().add(start).cast(), context) };
 }
 
 #[cfg(test)]

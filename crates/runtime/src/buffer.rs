@@ -1,12 +1,12 @@
 //! Device memory: aligned blocks that are reused, and an exact account of what is in use.
 
+use crate::free::{Block, FreeBlocks};
 use crate::{DeviceId, memory};
 use meshwork_queue::{Event, Part};
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-/// Freed blocks are kept for reuse up to this many bytes: fresh memory costs a page fault every 4 KiB.
+/// Bytes of the freed blocks that are kept, at most.
 const MAX_CACHED: usize = 512 << 20;
 
 /// Bytes in use on a device.
@@ -33,22 +33,15 @@ pub(crate) struct Pool {
     state: Mutex<PoolState>,
 }
 
-#[derive(Default)]
 struct PoolState {
     stats: MemoryStats,
-    free: FxHashMap<usize, Vec<Block>>,
+    free: FreeBlocks,
 }
-
-struct Block(*mut u8);
-
-// SAFETY: a free block belongs to whoever takes it from the list, another one to its buffer.
-unsafe impl Send for Block {}
-// SAFETY: the pointer is only read.
-unsafe impl Sync for Block {}
 
 impl Pool {
     pub fn new(device: DeviceId) -> Pool {
-        Pool { device, state: Mutex::default() }
+        let (stats, free) = (MemoryStats::default(), FreeBlocks::new(MAX_CACHED));
+        Pool { device, state: Mutex::new(PoolState { stats, free }) }
     }
 
     fn lock(&self) -> MutexGuard<'_, PoolState> {
@@ -56,7 +49,8 @@ impl Pool {
     }
 
     pub fn stats(&self) -> MemoryStats {
-        self.lock().stats
+        let state = self.lock();
+        MemoryStats { cached: state.free.bytes(), ..state.stats }
     }
 
     pub fn reset_peak(&self) {
@@ -75,45 +69,22 @@ impl Pool {
 
     fn take(&self, bytes: usize) -> *mut u8 {
         let size = memory::block_size(bytes);
-        let cached = {
+        let kept = {
             let mut state = self.lock();
             state.stats.add(bytes);
-            let block = state.free.get_mut(&size).and_then(Vec::pop);
-            if block.is_some() {
-                state.stats.cached -= size;
-            }
-            block
+            state.free.take(size)
         };
-        match cached {
-            Some(block) => block.0,
-            None => memory::take(bytes),
-        }
+        kept.map_or_else(|| memory::take(bytes), |block| block.0)
     }
 
-    fn give_back(&self, pointer: *mut u8, bytes: usize) {
-        let size = memory::block_size(bytes);
-        let mut state = self.lock();
-        state.stats.allocated -= bytes;
-        if state.stats.cached + size <= MAX_CACHED {
-            state.stats.cached += size;
-            state.free.entry(size).or_default().push(Block(pointer));
-        } else {
-            drop(state);
-            // SAFETY: the block was taken for so many bytes, and nobody has it any more.
-            unsafe { memory::give_back(pointer, bytes) };
-        }
-    }
-}
-
-impl Drop for Pool {
-    fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(|e| e.into_inner());
-        for (size, blocks) in state.free.drain() {
-            for block in blocks {
-                // SAFETY: blocks are listed under their size.
-                unsafe { memory::give_back(block.0, size) };
-            }
-        }
+    fn give_back(&self, block: Block, bytes: usize) {
+        let gone = {
+            let mut state = self.lock();
+            state.stats.allocated -= bytes;
+            state.free.keep(block, memory::block_size(bytes))
+        };
+        // SAFETY: the blocks were taken with these sizes, and nobody has them any more.
+        gone.into_iter().for_each(|(size, block)| unsafe { memory::give_back(block.0, size) });
     }
 }
 
@@ -202,7 +173,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
-            self.pool.give_back(block.0, self.bytes);
+            self.pool.give_back(block, self.bytes);
         }
     }
 }

@@ -11,6 +11,7 @@ mod cores;
 mod device;
 mod event;
 mod execute;
+mod free;
 mod link;
 mod load;
 mod memory;

@@ -153,7 +153,9 @@ impl Tail {
                 From::Memory { first: Shared(outputs[k].bytes()), steps }
             }
             Place::Slot(slot) => From::Constant(Shared(constants[slot].0.as_mut_ptr())),
-            Place::Kept { .. } | Place::Turned(_) => unreachable!("no row is kept, and no operand turned"),
+            Place::Repeated { .. } | Place::Kept { .. } | Place::Turned(_) => {
+                unreachable!("no row is kept, and no operand turned or repeated")
+            }
         };
         let (native, operands) = (*native, operands.iter().map(&mut operand).collect());
         Some(Tail { placement, native, operands, _constants: constants })

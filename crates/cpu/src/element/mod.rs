@@ -52,6 +52,11 @@ enum Place {
     /// In the memory of an input, of which a tile lies together or is one element.
     Input(usize),
     Slot(usize),
+    /// In a slot with elements of an input that come again and again: a tile begins with any of the first ones.
+    Repeated {
+        input: usize,
+        slot: usize,
+    },
     /// In the memory of an output.
     Output(usize),
     /// In the room of an input that is read by strips, as it is held in a slot; its tiles are parts of a strip's rows.

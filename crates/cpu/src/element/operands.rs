@@ -1,6 +1,7 @@
 //! How the operands of a region lie in memory.
 
 use super::cut::{Cut, TILE};
+use super::ops::held;
 use super::turned::Turned;
 use crate::operand::Shared;
 use crate::stream::{self, Line};
@@ -18,7 +19,7 @@ pub enum Lies {
     One,
     /// One element for all.
     Constant,
-    /// The same elements for every tile.
+    /// The same elements again and again, so few that a slot has them and a tile more.
     Repeated,
     /// The same elements for every row.
     Row,
@@ -51,6 +52,8 @@ pub enum Goes {
 /// An input.
 pub struct Source {
     pub walk: Walk,
+    /// Elements after which the same ones follow again.
+    pub period: usize,
     pub first: Shared<u8>,
     pub dtype: DType,
     pub of_rows: bool,
@@ -118,7 +121,8 @@ impl Source {
             *behind += turned.bytes().next_multiple_of(size_of::<Line>());
             (turned, at)
         });
-        Source { walk, first: Shared(first.cast_mut()), dtype: operand.dtype, of_rows, turned }
+        let period = walk.period();
+        Source { walk, period, first: Shared(first.cast_mut()), dtype: operand.dtype, of_rows, turned }
     }
 
     /// How its tiles lie. Machine code that goes by rows can read the same one for each.
@@ -136,14 +140,18 @@ impl Source {
             }
             1 if is_row => Lies::Dense,
             0 if is_row => Lies::One,
-            _ if cut.by_rows && !self.of_rows && tile.is_some_and(|[_, columns]| columns == self.walk.period()) => {
-                Lies::Row
-            }
-            _ if elements.is_some_and(|count| count <= TILE && count.is_multiple_of(self.walk.period())) => {
+            _ if cut.by_rows && !self.of_rows && tile.is_some_and(|[_, columns]| columns == self.period) => Lies::Row,
+            _ if elements.is_some_and(|tile| tile <= TILE && self.room_for_repeats(tile) <= cut.slot()) => {
                 Lies::Repeated
             }
             _ => Lies::Otherwise,
         }
+    }
+
+    /// How many elements of the widest type take as much room in a slot as what repeats itself does, wherever a tile of so many elements begins.
+    fn room_for_repeats(&self, tile: usize) -> usize {
+        let count = if tile.is_multiple_of(self.period) { tile } else { tile + self.period };
+        (count * held(self.dtype).size()).div_ceil(size_of::<u64>())
     }
 
     /// The address of an element.

@@ -230,7 +230,11 @@ impl<'a> Placing<'a> {
             };
             let is_fixed = is_same || is_constant(op, register as u16);
             if is_fixed && (last_use[register].is_some() || is_output) {
-                self.placement.places[register] = Place::Slot(slots.take());
+                let slot = slots.take();
+                self.placement.places[register] = match lies.get(register) {
+                    Some(Lies::Repeated) => Place::Repeated { input: register, slot },
+                    _ => Place::Slot(slot),
+                };
                 self.placement.fixed.push(register as u16);
                 last_use[register] = None;
             }
@@ -368,7 +372,7 @@ impl<'a> Placing<'a> {
         let is_spread = |register: u16| op.of_rows(register) && !of_rows;
         let size = |register: u16| match (places[usize::from(register)], op.dtype_of(register)) {
             (Place::Input(_) | Place::Output(_), dtype) => dtype.size(),
-            (Place::Slot(_) | Place::Kept { .. } | Place::Turned(_), dtype) => held(dtype).size(),
+            (_, dtype) => held(dtype).size(),
         };
         let is_row =
             |register: u16| lies.get(usize::from(register)) == Some(&Lies::Row) && placement.fixed.contains(&register);
@@ -391,9 +395,9 @@ impl<'a> Placing<'a> {
         let stored = |register: u16| match places[usize::from(register)] {
             _ if op.of_rows(register) && !of_rows => Some(Stored::One),
             Place::Input(i) if self.is_one(i) => Some(Stored::One),
-            Place::Slot(_) | Place::Kept { .. } | Place::Turned(_) => Stored::held(op.dtype_of(register)),
             Place::Output(k) if self.region.written[k].streams() => Some(Stored::F32PastCaches),
             Place::Input(_) | Place::Output(_) => Stored::of(op.dtype_of(register)),
+            _ => Stored::held(op.dtype_of(register)),
         };
         let cuts_rows = |&register: &u16| match places[usize::from(register)] {
             Place::Output(k) => self.region.written[k].goes == Goes::CutRows,

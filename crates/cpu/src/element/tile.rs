@@ -59,6 +59,12 @@ impl Plan<'_> {
     pub(super) fn address(&self, room: Room, place: Place, span: Span) -> *mut u8 {
         match place {
             Place::Slot(slot) => self.slot(room, slot),
+            Place::Repeated { input, slot } => {
+                let source = &self.sources[input];
+                let at = span.elements(source.of_rows).0 % source.period * held(source.dtype).size();
+                // SAFETY: the slot holds the elements from each of the first ones on.
+                unsafe { self.slot(room, slot).add(at) }
+            }
             Place::Turned(i) => room.held[i].get().place,
             // SAFETY: the arena has room for the row.
             Place::Kept { at, size } => unsafe { self.slot(room, self.placement.slots).add(at + span.column * size) },
@@ -82,14 +88,20 @@ impl Plan<'_> {
     fn fill_fixed(&self, room: Room) {
         for &register in &self.placement.fixed {
             let register = usize::from(register);
-            let Place::Slot(slot) = self.placement.places[register] else {
+            let (Place::Slot(slot) | Place::Repeated { slot, .. }) = self.placement.places[register] else {
                 unreachable!("fixed registers are in slots")
             };
             let to = self.slot(room, slot);
             match self.sources.get(register) {
                 Some(source) => {
-                    let is_row = self.cut.by_rows && !source.of_rows && source.walk.period() == self.cut.columns;
-                    let count = if is_row { self.cut.columns } else { self.cut.slot().min(source.walk.len()) };
+                    let is_row = self.cut.by_rows && !source.of_rows && source.period == self.cut.columns;
+                    let most = self.cut.slot() * size_of::<u64>() / held(source.dtype).size();
+                    let count = match self.placement.places[register] {
+                        _ if is_row => self.cut.columns,
+                        Place::Repeated { .. } => most.min(self.cut.slot() + source.period),
+                        _ => self.cut.slot(),
+                    };
+                    let count = count.min(source.walk.len());
                     self.load(register, to, 0, count, room);
                 }
                 None => {

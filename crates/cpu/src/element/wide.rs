@@ -390,7 +390,7 @@ impl Along {
         self.columns.push(match place {
             Place::Slot(_) => 0,
             Place::Kept { size, .. } => size,
-            Place::Turned(_) => unreachable!("rows that are passed over are loaded"),
+            Place::Turned(_) | Place::Repeated { .. } => unreachable!("rows that are passed over are loaded"),
             Place::Input(i) => size(plan.sources[i].of_rows, plan.sources[i].dtype),
             Place::Output(k) => size(plan.sinks[k].of_rows, plan.sinks[k].dtype),
         });

@@ -1,0 +1,135 @@
+//! Elements from any places to any others: what reshapes, concatenations and paddings do.
+
+mod pairs;
+mod runs;
+mod turn;
+
+use crate::operand::Shared;
+use crate::stream::{LINE, Line, STREAM_BYTES};
+use crate::{Context, Operand, Output};
+pub(crate) use pairs::Pairs;
+pub(crate) use runs::copy as copy_rows;
+use std::cell::Cell;
+use turn::Turn;
+
+/// Elements per task below which further threads do not pay.
+pub(crate) const GRAIN: usize = 1 << 14;
+/// Elements of a part of a row, from which one is cut.
+const PART: usize = 1 << 14;
+
+thread_local! {
+    /// Where a thread puts together what goes past the caches.
+    static ROOM: Cell<Vec<Line>> = const { Cell::new(vec![]) };
+}
+
+/// Copies `input` in row-major order, under whatever shape the output has. Either dtype may be anything, but both
+/// must be the same.
+///
+/// # Panics
+/// When numbers of elements or dtypes differ.
+pub fn run(input: Operand, output: Output, context: Context) {
+    assert_eq!(input.dtype, output.dtype, "dtypes of a copy");
+    assert_eq!(input.shape().numel(), output.shape.numel(), "elements of a copy");
+    let strides = input.shape().strides();
+    // SAFETY: the output has room for the elements of this shape.
+    unsafe { place(&input, &strides, output.bytes(), context) };
+}
+
+/// Copies an operand's elements to `out` and to so many elements from there for each dimension, one or more.
+///
+/// # Safety
+/// All these places must be writable, no two elements have the same one, and nobody else use them meanwhile.
+pub(crate) unsafe fn place(input: &Operand, strides: &[isize], out: *mut u8, context: Context) {
+    let dims = input.shape().iter().zip(&input.layout.strides).zip(strides);
+    let pairs = Pairs::over(dims.map(|((&size, &from), &to)| (size, from, to)));
+    if pairs.len() == 0 {
+        return;
+    }
+    // SAFETY: the offset is that of an element.
+    let first = unsafe { input.bytes().add(input.layout.offset * input.dtype.size()) };
+    // SAFETY: the caller's promise; any bits of their size can be moved.
+    crate::number::by_size!(input.dtype, T => unsafe {
+        copy::<T>(&pairs, (Shared(first.cast_mut().cast()), Shared(out.cast())), context);
+    });
+}
+
+unsafe fn copy<T: Copy + Send + Sync>(pairs: &Pairs, places: (Shared<T>, Shared<T>), context: Context) {
+    let streams = pairs.len() * size_of::<T>() >= STREAM_BYTES && pairs.is_dense();
+    // SAFETY: the caller's promise.
+    unsafe {
+        if pairs.rows_lie_together() {
+            runs::run(pairs, places, streams, context);
+        } else if let Some(turn) = Turn::new(pairs) {
+            turn.run(places, streams, context);
+        } else {
+            elements(pairs, places, context);
+        }
+    }
+}
+
+/// Element by element.
+unsafe fn elements<T: Copy + Send + Sync>(pairs: &Pairs, (first, out): (Shared<T>, Shared<T>), context: Context) {
+    let (row, last) = (pairs.row(), pairs.last());
+    let (read, written) = (pairs.from[last], pairs.to[last]);
+    // SAFETY: the caller of the closure passes elements of a row that belong to its task.
+    let copy = |from: *const T, to: *mut T, count: usize| unsafe {
+        if read == 0 && written == 1 {
+            std::slice::from_raw_parts_mut(to, count).fill(*from);
+        } else {
+            (0..count as isize).for_each(|i| *to.offset(i * written) = *from.offset(i * read));
+        }
+    };
+    if row >= PART {
+        let parts = row.div_ceil(PART);
+        return context.par.ranges(pairs.len() / row * parts, 1, &|range| {
+            for item in range {
+                let start = item % parts * PART;
+                let [from, to] = pairs.position(item / parts * row + start);
+                copy(first.pointer().wrapping_offset(from), out.pointer().wrapping_offset(to), PART.min(row - start));
+            }
+        });
+    }
+    context.par.ranges(pairs.len() / row, GRAIN / row + 1, &|range| {
+        pairs.groups(range, |[from, to], count, steps| {
+            let (mut from, mut to) = (first.pointer().wrapping_offset(from), out.pointer().wrapping_offset(to));
+            for _ in 0..count {
+                copy(from, to, row);
+                (from, to) = (from.wrapping_offset(steps[0]), to.wrapping_offset(steps[1]));
+            }
+        });
+    });
+}
+
+/// Calls `body` with so many bytes of this thread.
+pub(crate) fn room(bytes: usize, body: impl FnOnce(*mut u8)) {
+    let mut room = ROOM.take();
+    room.resize(room.len().max(bytes.div_ceil(LINE)), Line([0; LINE]));
+    body(room.as_mut_ptr().cast());
+    ROOM.set(room);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{self, Case, Sample, bits};
+
+    fn check<T: Sample>(shape: &[usize]) {
+        testing::each_context(|context| {
+            for case in Case::<T>::strided(shape) {
+                let got = testing::output::<T>(&case.layout.shape, |output| {
+                    super::run(case.operand(), output, context);
+                });
+                assert_eq!(bits(&got), bits(&case.elements()), "{:?}", case.layout);
+            }
+        });
+    }
+
+    #[test]
+    fn copies_are_the_elements_in_row_major_order() {
+        check::<f32>(&[7, 33, 70]);
+        check::<f64>(&[2, 3, 0, 5]);
+        check::<half::bf16>(&[65, 40]);
+        check::<bool>(&[200, 101]);
+        check::<i64>(&[1, 1]);
+        check::<i32>(&[]);
+    }
+}
