@@ -1,8 +1,8 @@
 //! The position of the maximum or minimum along one dimension.
 
-use crate::number::Number;
+use crate::reduce::{Max, Min, Monoid, Term};
 use crate::walk::Walk;
-use crate::{Context, Operand, Output, Shared, narrow};
+use crate::{Context, Operand, Output, Shared, multiversion};
 use half::{bf16, f16};
 use meshwork_graph::DType;
 use meshwork_graph::ops::ArgReduce;
@@ -11,38 +11,15 @@ use meshwork_graph::ops::ArgReduce;
 const GRAIN: usize = 1 << 14;
 /// Neighbouring searches that run together.
 const WIDTH: usize = 64;
+/// Elements of a row that is searched as a whole, at least.
+const ROW: usize = 16;
+/// Elements that are compared before it is seen whether the one that is looked for is among them.
+const CHUNK: usize = 32;
 
-/// What elements are compared as.
-trait Ordered: Number {
-    type Key: PartialOrd + Copy;
-    fn key(self) -> Self::Key;
-}
+/// Elements whose sums are compared.
+trait Searched: Term<Sum: PartialOrd> {}
 
-macro_rules! ordered {
-    ($($type:ty as $key:ty: $x:ident => $value:expr;)*) => {
-        $(
-            impl Ordered for $type {
-                type Key = $key;
-                #[inline(always)]
-                fn key(self) -> $key {
-                    let $x = self;
-                    $value
-                }
-            }
-        )*
-    };
-}
-
-ordered! {
-    f64 as f64: x => x;
-    f32 as f32: x => x;
-    f16 as f32: x => narrow::f16_to_f32(x);
-    bf16 as f32: x => narrow::bf16_to_f32(x);
-    i64 as i64: x => x;
-    i32 as i32: x => x;
-    u8 as u8: x => x;
-    bool as bool: x => x;
-}
+impl<T: Term<Sum: PartialOrd>> Searched for T {}
 
 /// Whether `x` replaces `best`: it is beyond it, or is the first NaN.
 #[inline(always)]
@@ -56,51 +33,126 @@ fn replaces<K: PartialOrd + Copy>(x: K, best: K, largest: bool) -> bool {
 ///
 /// # Panics
 /// When the output is not i64 of the reduced shape.
-pub fn run(op: &ArgReduce, inputs: &[Operand], output: Output, context: Context) {
+pub fn run(op: &ArgReduce, inputs: &[Operand], mut output: Output, context: Context) {
     let input = inputs[0];
-    assert_eq!(output.dtype, DType::I64, "dtype of positions");
-    assert_eq!(input.shape().numel(), output.shape.numel() * input.shape()[op.dim], "elements of positions");
-    crate::number::by_dtype!(input.dtype, T => search::<T>(op, input, output, context));
-}
-
-fn search<T: Ordered>(op: &ArgReduce, input: Operand, mut output: Output, context: Context) {
     let shape = input.shape();
+    assert_eq!(output.dtype, DType::I64, "dtype of positions");
+    assert_eq!(shape.numel(), output.shape.numel() * shape[op.dim], "elements of positions");
     if shape.numel() == 0 {
         return;
     }
-    let (size, stride) = (shape[op.dim], input.layout.strides[op.dim]);
     let others = (0..shape.rank()).filter(|&d| d != op.dim).map(|d| (shape[d], input.layout.strides[d]));
-    let others = Walk::over(others);
-    let (first, out) = (Shared(input.first::<T>().cast_mut()), Shared(output.first::<i64>()));
-    context.par.ranges(others.len(), GRAIN / size + 1, &|range| {
-        for at in range.clone().step_by(WIDTH) {
-            let count = WIDTH.min(range.end - at);
-            let mut starts = [0isize; WIDTH];
-            for (i, start) in starts[..count].iter_mut().enumerate() {
-                *start = others.position(at + i);
-            }
-            // SAFETY: the positions are those of elements; this task owns these outputs.
-            let (read, positions) = unsafe {
-                (
-                    |i: usize, start: isize| (*first.pointer().offset(i as isize * stride + start)).key(),
-                    out.slice(at, count),
-                )
-            };
-            positions.fill(0);
-            let mut best = [read(0, starts[0]); WIDTH];
-            for (best, &start) in best[..count].iter_mut().zip(&starts) {
-                *best = read(0, start);
-            }
-            for i in 1..size {
-                for ((position, best), &start) in positions.iter_mut().zip(&mut best).zip(&starts) {
-                    let x = read(i, start);
-                    if replaces(x, *best, op.largest) {
-                        (*best, *position) = (x, i as i64);
-                    }
+    // SAFETY: the offset is that of an element.
+    let first = unsafe { input.bytes().add(input.layout.offset * input.dtype.size()) };
+    let search = Search {
+        first: Shared(first.cast_mut()),
+        out: Shared(output.first::<i64>()),
+        others: Walk::over(others),
+        size: shape[op.dim],
+        stride: input.layout.strides[op.dim],
+        largest: op.largest,
+    };
+    match input.dtype {
+        DType::F64 => search.run::<f64>(context),
+        DType::F32 => search.run::<f32>(context),
+        DType::F16 => search.run::<f16>(context),
+        DType::BF16 => search.run::<bf16>(context),
+        DType::I64 => search.run::<i64>(context),
+        DType::I32 => search.run::<i32>(context),
+        // Bools are bytes 0 and 1.
+        DType::U8 | DType::Bool => search.run::<u8>(context),
+    }
+}
+
+struct Search {
+    first: Shared<u8>,
+    out: Shared<i64>,
+    /// Where searches begin.
+    others: Walk,
+    /// Elements of each, and their distance.
+    size: usize,
+    stride: isize,
+    largest: bool,
+}
+
+impl Search {
+    fn run<T: Searched>(&self, context: Context) {
+        let first = Shared(self.first.0.cast::<T>());
+        context.par.ranges(self.others.len(), GRAIN / self.size + 1, &|range| {
+            for at in range.clone().step_by(WIDTH) {
+                let count = WIDTH.min(range.end - at);
+                let starts: [isize; WIDTH] = std::array::from_fn(|i| self.others.position(at + i % count));
+                // SAFETY: this task owns these outputs.
+                let positions = unsafe { self.out.slice(at, count) };
+                let first = first.pointer().cast_const();
+                match self.stride == 1 && self.size >= ROW {
+                    true => in_rows(context.level, first, &starts[..count], self.size, self.largest, positions),
+                    false => term_by_term(first, &starts[..count], (self.size, self.stride), self.largest, positions),
                 }
             }
+        });
+    }
+}
+
+/// Searches from several elements on, each through elements so far apart.
+fn term_by_term<T: Searched>(
+    first: *const T,
+    starts: &[isize],
+    (size, stride): (usize, isize),
+    largest: bool,
+    positions: &mut [i64],
+) {
+    // SAFETY: the caller passes places of elements.
+    let read = |i: usize, start: isize| unsafe { (*first.offset(i as isize * stride + start)).widen() };
+    positions.fill(0);
+    let mut best = [read(0, starts[0]); WIDTH];
+    for (best, &start) in best.iter_mut().zip(starts) {
+        *best = read(0, start);
+    }
+    for i in 1..size {
+        for ((position, best), &start) in positions.iter_mut().zip(&mut best).zip(starts) {
+            let x = read(i, start);
+            if replaces(x, *best, largest) {
+                (*best, *position) = (x, i as i64);
+            }
         }
-    });
+    }
+}
+
+/// Searches rows of elements that lie together: for the extremum, and then for where it is.
+#[inline(always)]
+fn in_rows_body<T: Searched>(first: *const T, starts: &[isize], size: usize, largest: bool, positions: &mut [i64]) {
+    for (position, &start) in positions.iter_mut().zip(starts) {
+        // SAFETY: the caller passes places of rows.
+        let row = unsafe { std::slice::from_raw_parts(first.offset(start), size) };
+        let best = if largest { Max::all(row) } else { Min::all(row) };
+        *position = match is_nan(best) {
+            true => find(row, is_nan),
+            false => find(row, |x| x == best),
+        } as i64;
+    }
+}
+
+#[inline(always)]
+#[allow(clippy::eq_op)]
+fn is_nan<A: PartialOrd + Copy>(x: A) -> bool {
+    x != x
+}
+
+/// The first element of which something is true; it is of one.
+#[inline(always)]
+fn find<T: Term>(row: &[T], is_it: impl Fn(T::Sum) -> bool) -> usize {
+    let (chunks, rest) = row.as_chunks::<CHUNK>();
+    let has_it = |chunk: &[T; CHUNK]| chunk.iter().fold(false, |found, x| found | is_it(x.widen()));
+    let (before, terms) = match chunks.iter().position(has_it) {
+        Some(chunk) => (chunk * CHUNK, &chunks[chunk][..]),
+        None => (row.len() - rest.len(), rest),
+    };
+    before + terms.iter().position(|x| is_it(x.widen())).expect("the extremum of a row is in it")
+}
+
+multiversion! {
+    fn in_rows<T: Searched>(first: *const T, starts: &[isize], size: usize, largest: bool, positions: &mut [i64]) = in_rows_body;
 }
 
 #[cfg(test)]
@@ -109,7 +161,7 @@ mod tests {
     use crate::testing::{Case, Sample, each_context, indices, output};
     use meshwork_graph::{Layout, Shape};
 
-    fn check<T: Sample + Ordered>(shape: &[usize]) {
+    fn check<T: Sample + PartialOrd>(shape: &[usize]) {
         for case in Case::<T>::strided(shape) {
             for dim in (0..shape.len()).filter(|&d| shape[d] > 0) {
                 for largest in [false, true] {
@@ -117,10 +169,10 @@ mod tests {
                     kept.0.remove(dim);
                     let find = |mut index: Vec<usize>| {
                         index.insert(dim, 0);
-                        let keys: Vec<T::Key> = (0..shape[dim])
+                        let keys: Vec<T> = (0..shape[dim])
                             .map(|i| {
                                 index[dim] = i;
-                                case.at(&index).key()
+                                case.at(&index)
                             })
                             .collect();
                         let wins =
@@ -145,17 +197,45 @@ mod tests {
         check::<bool>(&[5, 11]);
         check::<i64>(&[200]);
         check::<u8>(&[3, 0, 2]);
+        check::<f32>(&[5, 16]);
+        check::<f16>(&[3, 33]);
+        check::<i32>(&[70, 100]);
+        check::<f64>(&[2, 64]);
+        check::<bool>(&[3, 75]);
     }
 
     #[test]
     fn not_a_number_is_first_of_all() {
         let data = vec![1.0, f32::NAN, 3.0, f32::NAN, f32::NAN, 2.0, -1.0, 0.0];
-        let case = Case { data, layout: Layout::contiguous(&Shape::new(&[2, 4])) };
+        let mut long = vec![0.0; 100];
+        long[3..6].copy_from_slice(&[-1e30, 1e30, -0.0]);
+        (long[40], long[77]) = (-f32::NAN, f32::NAN);
+        let of = |data: &[f32], rows: usize| Case {
+            data: data.to_vec(),
+            layout: Layout::contiguous(&Shape::new(&[rows, data.len() / rows])),
+        };
         each_context(|context| {
             for largest in [false, true] {
                 let op = ArgReduce { largest, dim: 1 };
-                assert_eq!(output::<i64>(&Shape::new(&[2]), |o| run(&op, &[case.operand()], o, context)), [1, 0]);
+                let find = |data: &[f32], rows: usize| {
+                    let case = of(data, rows);
+                    output::<i64>(&Shape::new(&[rows]), |o| run(&op, &[case.operand()], o, context))
+                };
+                assert_eq!(find(&data, 2), [1, 0]);
+                assert_eq!(find(&long, 1), [40]);
+                assert_eq!(find(&[&long[..40], &long[60..]].concat(), 2), [if largest { 4 } else { 3 }, 17]);
             }
+        });
+    }
+
+    #[test]
+    fn zeros_are_equal() {
+        let mut data = vec![-3.0f32; 50];
+        (data[20], data[45]) = (-0.0, 0.0);
+        let case = Case { data, layout: Layout::contiguous(&Shape::new(&[1, 50])) };
+        each_context(|context| {
+            let op = ArgReduce { largest: true, dim: 1 };
+            assert_eq!(output::<i64>(&Shape::new(&[1]), |o| run(&op, &[case.operand()], o, context)), [20]);
         });
     }
 }

@@ -125,5 +125,26 @@ mod tests {
         check::<half::f16>(&[&[7, 3], &[1, 3]], 0);
         check::<bool>(&[&[70, 300], &[70, 101]], 1);
         check::<f64>(&[&[4]], 0);
+        // Short rows of several operands, some in several pieces, and long ones.
+        check::<f32>(&[&[90, 2, 9], &[90, 3, 9]], 1);
+        check::<u8>(&[&[400, 1], &[400, 70], &[400, 0], &[400, 5]], 1);
+        check::<half::bf16>(&[&[3, 9000], &[3, 8]], 1);
+    }
+
+    #[test]
+    fn rows_that_are_larger_than_the_caches_together_go_past_them() {
+        let rows = super::STREAM_BYTES / 4 / 25 + 1;
+        let (a, b) = (Case::<f32>::dense(1, &[rows, 9]), Case::<f32>::dense(2, &[rows, 16]));
+        let shape = Shape::new(&[rows, 25]);
+        let par = crate::Par::new(2);
+        let context = crate::Context { par: &par, level: crate::Level::Portable };
+        let got = output::<f32>(&shape, |o| {
+            super::run(&Concat { dim: 1 }, &[a.operand(), b.operand()], o, context);
+        });
+        let bits_of = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        for (row, got) in got.chunks_exact(25).enumerate() {
+            let want = [&a.data[row * 9..][..9], &b.data[row * 16..][..16]].concat();
+            assert_eq!(bits_of(got), bits_of(&want), "row {row}");
+        }
     }
 }

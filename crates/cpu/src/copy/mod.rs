@@ -110,7 +110,10 @@ pub(crate) fn room(bytes: usize, body: impl FnOnce(*mut u8)) {
 
 #[cfg(test)]
 mod tests {
+    use crate::stream::STREAM_BYTES;
     use crate::testing::{self, Case, Sample, bits};
+    use crate::{Context, Level};
+    use meshwork_graph::{Layout, Shape};
 
     fn check<T: Sample>(shape: &[usize]) {
         testing::each_context(|context| {
@@ -131,5 +134,47 @@ mod tests {
         check::<bool>(&[200, 101]);
         check::<i64>(&[1, 1]);
         check::<i32>(&[]);
+        check::<f32>(&[5, 6, 3, 45]);
+        check::<f64>(&[40, 9, 4]);
+        // Parts of columns, and of rows.
+        check::<f32>(&[20, 1500]);
+        check::<half::f16>(&[2, 3 * super::PART / 2]);
+    }
+
+    /// Copies what lies in the order of `base` in another one.
+    fn reorders<T: Sample>(base: &[usize], order: &[usize], contexts: impl Fn(Context) -> bool) {
+        let base = Shape::new(base);
+        let case = Case::<T>::new(1, base.numel(), Layout::contiguous(&base).permute(order));
+        let want = bits(&case.elements());
+        testing::each_context(|context| {
+            if contexts(context) {
+                let got = testing::output::<T>(&case.layout.shape, |output| {
+                    super::run(case.operand(), output, context);
+                });
+                assert!(bits(&got) == want, "{:?} at {:?}", case.layout, context.level);
+            }
+        });
+    }
+
+    #[test]
+    fn rows_of_any_length_lie_together() {
+        for row in (1..=67).chain([96, 127, 200, 513, 700]) {
+            reorders::<u8>(&[3, 5, row], &[1, 0, 2], |_| true);
+            reorders::<f32>(&[3, 5, row], &[1, 0, 2], |_| true);
+        }
+    }
+
+    #[test]
+    fn what_is_larger_than_the_caches_goes_past_them() {
+        let elements = STREAM_BYTES / 4;
+        let once = |context: Context| context.par.lanes() == 2 && context.level == Level::Portable;
+        for (base, order) in [
+            ([3, elements / 3000, 1001], [0, 2, 1]),
+            ([elements / 2000, 401, 5], [1, 0, 2]),
+            ([2, 3, elements / 6 + 1], [1, 0, 2]),
+            ([1, 1, elements + 3], [0, 1, 2]),
+        ] {
+            reorders::<f32>(&base, &order, once);
+        }
     }
 }

@@ -15,6 +15,8 @@ const EDGE: usize = 32;
 const PART: usize = 1 << 10;
 /// Bytes of a row that are put together before they go past the caches.
 const TOGETHER: usize = 1 << 10;
+/// Bytes of elements that may be further away than in the second cache: they are asked for before they are read.
+const FAR: usize = 1 << 20;
 /// Elements that lie together where they are read, at least.
 const ROWS: usize = 4;
 
@@ -59,20 +61,27 @@ impl Turn {
         streams: bool,
         context: Context,
     ) {
-        let columns = self.columns.len();
-        let (bands, parts) = (self.rows.div_ceil(EDGE), columns.div_ceil(PART));
-        let grain = (GRAIN / (EDGE.min(self.rows) * columns.min(PART))).max(1);
-        context.par.ranges(self.others.len() * bands * parts, grain, &|range| {
+        let (columns, others) = (self.columns.len(), self.others.len());
+        let bands = self.rows.div_ceil(EDGE);
+        // As many tasks as threads find work for, all alike.
+        let all = others * self.rows * columns;
+        let wanted = (all / GRAIN).min(4 * context.par.lanes()).div_ceil(others * bands);
+        let part = columns.div_ceil(columns.div_ceil(PART).max(wanted)).next_multiple_of(EDGE);
+        let parts = columns.div_ceil(part);
+        let grain = (GRAIN / (EDGE.min(self.rows) * columns.min(part))).max(1);
+        let asks = all * size_of::<T>() >= FAR;
+        context.par.ranges(others * bands * parts, grain, &|range| {
             for item in range {
-                let (part, item) = (item % parts, item / parts);
+                let (number, item) = (item % parts, item / parts);
                 let (band, other) = (item % bands, item / bands);
                 let [from, to] = self.others.position(other);
-                let (row, column) = (band * EDGE, part * PART);
+                let (row, column) = (band * EDGE, number * part);
                 let to = to + row as isize * self.step + column as isize;
                 let band = Band {
                     turn: self,
                     rows: EDGE.min(self.rows - row),
-                    columns: [column, columns.min(column + PART)],
+                    columns: [column, columns.min(column + part)],
+                    asks,
                     level: context.level,
                 };
                 // SAFETY: these elements belong to this task.
@@ -94,6 +103,7 @@ struct Band<'a> {
     turn: &'a Turn,
     rows: usize,
     columns: [usize; 2],
+    asks: bool,
     level: Level,
 }
 
@@ -131,7 +141,7 @@ impl Band<'_> {
         for left in (first..end).step_by(EDGE) {
             let next = left + EDGE;
             let next_count = if next < end { find(&mut places[1], next) } else { 0 };
-            for &place in &places[1][..next_count] {
+            for &place in places[1][..next_count].iter().filter(|_| self.asks) {
                 let column = from.wrapping_offset(place).cast::<u8>();
                 (0..self.rows * size_of::<T>()).step_by(LINE).for_each(|at| prefetch(column.wrapping_add(at)));
             }

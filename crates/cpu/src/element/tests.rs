@@ -497,6 +497,43 @@ fn rows_that_are_the_same_in_every_tile_are_there_in_each() {
     }
 }
 
+/// An operand whose elements come again and again, whatever of them a tile begins with.
+#[test]
+fn elements_that_come_again_are_there_wherever_a_tile_begins() {
+    fn check<T: Reference>(rows: usize, period: usize) {
+        let shape = Shape::new(&[rows, period]);
+        let a = Case::<T>::dense(1, &[rows, period]);
+        let row = Case::<T>::new(2, period, Layout::contiguous(&Shape::new(&[1, period])).expand(&shape));
+        let one = Case::<T>::new(3, rows, Layout::contiguous(&Shape::new(&[rows, 1])).expand(&shape));
+        let fused = Fused {
+            space: Space { shape: shape.clone(), row_dims: 2 },
+            inputs: vec![Source { dtype: T::DTYPE, of_rows: false }; 3],
+            code: vec![
+                instr(Element::Binary(BinaryOp::Add), [0, 1, 0], T::DTYPE),
+                instr(Element::Binary(BinaryOp::Mul), [3, 2, 0], T::DTYPE),
+            ],
+            outputs: SmallVec::from_slice(&[4]),
+        };
+        let value = |i: usize| {
+            let sum = T::binary(BinaryOp::Add, a.data[i], row.data[i % period]);
+            T::binary(BinaryOp::Mul, sum, one.data[i / period])
+        };
+        let want: Vec<T> = (0..rows * period).map(value).collect();
+        each_context(|context| {
+            let got = testing::output::<T>(&shape, |output| {
+                run(&fused, &[a.operand(), row.operand(), one.operand()], &[output], context);
+            });
+            assert_eq!(bits(&got), bits(&want), "{shape} of {:?} at {:?}", T::DTYPE, context.level);
+        });
+    }
+    for (rows, period) in [(3, 5), (1100, 7), (400, 20), (300, 69), (40, 500), (11, 511), (9, 1000), (30, 64)] {
+        check::<f32>(rows, period);
+        check::<bf16>(rows, period);
+        check::<f64>(rows, period);
+        check::<i32>(rows, period);
+    }
+}
+
 #[test]
 fn more_results_than_vector_registers_are_all_there() {
     let shape = Shape::new(&[3, 37]);

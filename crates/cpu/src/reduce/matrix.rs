@@ -1,7 +1,7 @@
 //! Reductions of rows that lie behind each other: the blocks of several short rows, or of a long one, have their trees at once.
 
 use super::monoid::{Accumulate, Monoid, Term};
-use super::trees::{FEW, Lanes, TOGETHER, Trees, merge};
+use super::trees::{FEW, Lanes, LanesOf, MERGED, TOGETHER, Trees, merge};
 use crate::{Level, multiversion};
 use meshwork_graph::canonical::{LANES, in_tree_order, lane_tree};
 use std::ops::Range;
@@ -11,19 +11,33 @@ const SHORT: usize = 7;
 
 /// The results of rows of so many elements, in blocks of so many.
 pub fn reduce_rows<T: Term, M: Monoid<T::Sum>>(level: Level, op: M, x: &[T], cut: [usize; 2], out: &mut [T]) {
-    rows(level, (op, M::trees(level)), x, cut, out);
+    rows(level, Ways::new(op, level), x, cut, out);
 }
 
 /// The results of the blocks of a row, of so many elements each.
 pub fn reduce_blocks<A: Accumulate, M: Monoid<A>>(level: Level, op: M, x: &[A], block: usize, results: &mut [A]) {
-    blocks(level, (op, M::trees(level)), x, block, results);
+    blocks(level, Ways::new(op, level), x, block, results);
 }
 
 multiversion! {
-    fn rows<T: Term, M: Monoid<T::Sum>>(op: (M, Trees<T::Sum>), x: &[T], cut: [usize; 2], out: &mut [T]) = rows_body;
+    fn rows<T: Term, M: Monoid<T::Sum>>(ways: Ways<T, M>, x: &[T], cut: [usize; 2], out: &mut [T]) = rows_body;
 }
 multiversion! {
-    fn blocks<A: Accumulate, M: Monoid<A>>(op: (M, Trees<A>), x: &[A], block: usize, results: &mut [A]) = blocks_body;
+    fn blocks<A: Accumulate, M: Monoid<A>>(ways: Ways<A, M>, x: &[A], block: usize, results: &mut [A]) = blocks_body;
+}
+
+/// What a processor does of it in ways of its own.
+#[derive(Clone, Copy)]
+struct Ways<T: Term, M> {
+    op: M,
+    trees: Trees<T::Sum>,
+    lanes: Option<LanesOf<T>>,
+}
+
+impl<T: Term, M: Monoid<T::Sum>> Ways<T, M> {
+    fn new(op: M, level: Level) -> Self {
+        Ways { op, trees: M::trees(level), lanes: M::lanes(level) }
+    }
 }
 
 /// `TreeSum` without allocation.
@@ -71,16 +85,16 @@ impl<A: Accumulate> Tree<A> {
 
 /// How rows are cut.
 #[derive(Clone, Copy)]
-struct Cut {
-    columns: usize,
+pub struct Cut {
+    pub columns: usize,
     /// Terms of a block.
-    block: usize,
+    pub block: usize,
     /// Blocks of a row.
-    blocks: usize,
+    pub blocks: usize,
 }
 
 /// The elements of block after block.
-struct BlocksOf {
+pub struct BlocksOf {
     cut: Cut,
     start: usize,
     /// Where the row ends.
@@ -89,7 +103,12 @@ struct BlocksOf {
 
 impl BlocksOf {
     #[inline(always)]
-    fn next(&mut self) -> Range<usize> {
+    pub fn new(cut: Cut) -> Self {
+        BlocksOf { cut, start: 0, row: cut.columns }
+    }
+
+    #[inline(always)]
+    pub fn next(&mut self) -> Range<usize> {
         let (start, end) = (self.start, self.row.min(self.start + self.cut.block));
         self.start = end;
         if end == self.row {
@@ -100,17 +119,18 @@ impl BlocksOf {
 }
 
 #[inline(always)]
-fn rows_body<T: Term, M: Monoid<T::Sum>>(op: (M, Trees<T::Sum>), x: &[T], [columns, block]: [usize; 2], out: &mut [T]) {
-    let (x, out) = if columns <= SHORT && columns <= block { very_short(op.0, x, columns, out) } else { (x, out) };
+fn rows_body<T: Term, M: Monoid<T::Sum>>(ways: Ways<T, M>, x: &[T], [columns, block]: [usize; 2], out: &mut [T]) {
+    let (x, out) = if columns <= SHORT && columns <= block { very_short(ways.op, x, columns, out) } else { (x, out) };
     let block = if M::ANY_ORDER { columns } else { block.min(columns) };
     let cut = Cut { columns, block, blocks: columns.div_ceil(block) };
-    let mut roots = [M::identity(); TOGETHER];
+    let mut roots = [M::identity(); MERGED];
     if cut.blocks > TOGETHER {
         return x.chunks_exact(columns).zip(out).for_each(|(x, y)| {
             let mut tree = Tree::<T::Sum>::new();
             for x in x.chunks(TOGETHER * block) {
                 let roots = &mut roots[..x.len().div_ceil(block)];
-                results_of(op, x, Cut { columns: x.len(), block, blocks: roots.len() }, roots);
+                let cut = Cut { columns: x.len(), block, blocks: roots.len() };
+                results_of(ways, x, &mut BlocksOf::new(cut), roots);
                 match roots.first_chunk::<TOGETHER>() {
                     Some(roots) => tree.push_all(*roots, M::combine),
                     None => roots.iter().for_each(|&root| tree.push(root, M::combine)),
@@ -119,34 +139,40 @@ fn rows_body<T: Term, M: Monoid<T::Sum>>(op: (M, Trees<T::Sum>), x: &[T], [colum
             *y = T::narrow(tree.finish(M::combine));
         });
     }
-    if cut.blocks == 1 && (M::ANY_ORDER || !columns.is_multiple_of(LANES)) {
+    if cut.blocks == 1 && (M::ANY_ORDER || ways.lanes.is_none() && !columns.is_multiple_of(LANES)) {
         // The ends of rows, which are all alike, take as long as trees on their own, meanwhile.
         for (row, y) in out.iter_mut().enumerate() {
             let row = row * columns..(row + 1) * columns;
-            *y =
-                T::narrow(if M::ANY_ORDER { M::all(&x[row]) } else { lane_tree(lanes_of(op.0, x, row).0, M::combine) });
+            *y = T::narrow(match M::ANY_ORDER {
+                true => M::all(&x[row]),
+                false => lane_tree(lanes_of(ways.op, x, row).0, M::combine),
+            });
         }
         return;
     }
-    let together = TOGETHER / cut.blocks;
+    let together = MERGED / cut.blocks;
     for (x, out) in x.chunks(together * columns).zip(out.chunks_mut(together)) {
         let roots = &mut roots[..out.len() * cut.blocks];
-        results_of(op, x, cut, roots);
+        let mut blocks = BlocksOf::new(cut);
+        roots.chunks_mut(TOGETHER).for_each(|roots| results_of(ways, x, &mut blocks, roots));
         merge::<T, M>(roots, cut.blocks, out);
     }
 }
 
 #[inline(always)]
-fn blocks_body<A: Accumulate, M: Monoid<A>>(op: (M, Trees<A>), x: &[A], block: usize, results: &mut [A]) {
-    for (x, results) in x.chunks(TOGETHER * block).zip(results.chunks_mut(TOGETHER)) {
-        results_of(op, x, Cut { columns: x.len(), block, blocks: results.len() }, results);
-    }
+fn blocks_body<A: Accumulate, M: Monoid<A>>(ways: Ways<A, M>, x: &[A], block: usize, results: &mut [A]) {
+    let mut blocks = BlocksOf::new(Cut { columns: x.len(), block, blocks: results.len() });
+    results.chunks_mut(TOGETHER).for_each(|results| results_of(ways, x, &mut blocks, results));
 }
 
-/// The results of the first blocks, of no more than come at once.
+/// The results of the next blocks, of no more than come at once.
 #[inline(always)]
-fn results_of<T: Term, M: Monoid<T::Sum>>((op, trees): (M, Trees<T::Sum>), x: &[T], cut: Cut, results: &mut [T::Sum]) {
-    let mut blocks = BlocksOf { cut, start: 0, row: cut.columns };
+fn results_of<T: Term, M: Monoid<T::Sum>>(
+    Ways { op, trees, lanes }: Ways<T, M>,
+    x: &[T],
+    blocks: &mut BlocksOf,
+    results: &mut [T::Sum],
+) {
     if M::ANY_ORDER || results.len() < FEW {
         for result in results {
             let block = blocks.next();
@@ -155,8 +181,9 @@ fn results_of<T: Term, M: Monoid<T::Sum>>((op, trees): (M, Trees<T::Sum>), x: &[
         return;
     }
     let mut all = [Lanes([M::identity(); LANES]); TOGETHER];
-    for lanes in &mut all[..results.len()] {
-        *lanes = lanes_of(op, x, blocks.next());
+    match lanes {
+        Some(lanes) => lanes(x, blocks, &mut all[..results.len()]),
+        None => all[..results.len()].iter_mut().for_each(|lanes| *lanes = lanes_of(op, x, blocks.next())),
     }
     results.copy_from_slice(&trees(&all)[..results.len()]);
 }

@@ -10,6 +10,8 @@ mod lanes;
 mod matrix;
 mod monoid;
 mod rows;
+#[cfg(target_arch = "x86_64")]
+mod sums_x86;
 #[cfg(test)]
 mod tests;
 mod trees;

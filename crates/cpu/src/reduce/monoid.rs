@@ -1,6 +1,6 @@
 //! What a reduction combines: accumulators, and how stored elements become them.
 
-use super::trees::{Trees, sums_of_f32, trees};
+use super::trees::{LanesOf, Trees, lanes_of_f32, sums_of_f32, trees};
 use crate::Level;
 use crate::element::{extremum_f32, extremum_f64};
 use crate::narrow;
@@ -163,10 +163,14 @@ pub trait Term: Copy + Send + Sync + 'static {
     fn widen(self) -> Self::Sum;
     /// Back, rounded once.
     fn narrow(sum: Self::Sum) -> Self;
+    /// Finds the lanes of sums, where a level has a way of its own.
+    fn lanes_of_sums(_: Level) -> Option<LanesOf<Self>> {
+        None
+    }
 }
 
 macro_rules! term {
-    ($t:ty, $sum:ty, $widen:expr, $narrow:expr) => {
+    ($t:ty, $sum:ty, $widen:expr, $narrow:expr $(, $lanes:expr)?) => {
         impl Term for $t {
             type Sum = $sum;
             #[inline(always)]
@@ -177,12 +181,15 @@ macro_rules! term {
             fn narrow(sum: $sum) -> $t {
                 $narrow(sum)
             }
+            $(fn lanes_of_sums(level: Level) -> Option<LanesOf<$t>> {
+                $lanes(level)
+            })?
         }
     };
 }
 
 term!(f64, f64, |x| x, |x| x);
-term!(f32, f32, |x| x, |x| x);
+term!(f32, f32, |x| x, |x| x, lanes_of_f32);
 term!(f16, f32, narrow::f16_to_f32, narrow::f16_from_f32);
 term!(bf16, f32, narrow::bf16_to_f32, narrow::bf16_from_f32);
 term!(i64, i64, |x| x, |x| x);
@@ -196,6 +203,10 @@ pub trait Monoid<A>: Copy + Send + Sync {
     fn combine(a: A, b: A) -> A;
     /// The results of blocks from their lanes.
     fn trees(level: Level) -> Trees<A>;
+    /// Finds the lanes of blocks, where a level has a way of its own.
+    fn lanes<T: Term<Sum = A>>(_: Level) -> Option<LanesOf<T>> {
+        None
+    }
     /// Whether any order of the terms gives the same bits.
     const ANY_ORDER: bool = false;
     /// All of them combined; only where any order does.
@@ -262,7 +273,7 @@ fn take<T: Term, const CHAINS: usize, const LARGEST: bool>(
 }
 
 macro_rules! monoid {
-    ($($name:ident: $identity:ident, $combine:ident, $trees:expr $(, $largest:literal)?;)*) => {
+    ($($name:ident: $identity:ident, $combine:ident, $trees:expr $(, lanes $lanes:ident)? $(, $largest:literal)?;)*) => {
         $(
             #[derive(Clone, Copy)]
             pub struct $name;
@@ -278,6 +289,9 @@ macro_rules! monoid {
                 fn trees(level: Level) -> Trees<A> {
                     $trees(level)
                 }
+                $(fn lanes<T: Term<Sum = A>>(level: Level) -> Option<LanesOf<T>> {
+                    T::$lanes(level)
+                })?
                 $(const ANY_ORDER: bool = true;
                 #[inline(always)]
                 fn all<T: Term<Sum = A>>(terms: &[T]) -> A {
@@ -289,7 +303,7 @@ macro_rules! monoid {
 }
 
 monoid! {
-    Sum: ZERO, add, A::sums;
+    Sum: ZERO, add, A::sums, lanes lanes_of_sums;
     Prod: ONE, multiply, |_| trees::<A, Prod>;
     Max: LOWEST, larger, |_| trees::<A, Max>, true;
     Min: HIGHEST, smaller, |_| trees::<A, Min>, false;

@@ -77,6 +77,9 @@ const ALL: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, Reduce
 
 #[test]
 fn every_layout_gives_the_canonical_bits() {
+    check::<f32>(&[41, 202], &[ReduceOp::Sum]);
+    check::<f32>(&[70, 20], &[ReduceOp::Sum, ReduceOp::Max]);
+    check::<f32>(&[9, 751], &[ReduceOp::Sum]);
     check::<f32>(&[67, 5, 19], &ALL);
     check::<f32>(&[3, 7, 4, 49], &[ReduceOp::Sum]);
     check::<f64>(&[23, 41], &ALL);

@@ -1,11 +1,16 @@
 //! Trees over the lanes of several blocks at once.
 
+use super::matrix::BlocksOf;
 use super::monoid::{Accumulate, Monoid, Sum, Term};
+#[cfg(target_arch = "x86_64")]
+use super::sums_x86;
 use crate::Level;
 use meshwork_graph::canonical::{LANES, in_tree_order, lane_tree};
 
 /// Blocks whose trees come at once.
 pub const TOGETHER: usize = LANES;
+/// Results of blocks that are merged at once, at most.
+pub const MERGED: usize = 8 * TOGETHER;
 /// Blocks from which their trees come at once.
 pub const FEW: usize = 4;
 
@@ -16,6 +21,9 @@ pub struct Lanes<A>(pub [A; LANES]);
 
 /// Gives the results of blocks whose lanes these are.
 pub type Trees<A> = fn(&[Lanes<A>; TOGETHER]) -> [A; TOGETHER];
+
+/// Finds the lanes of so many blocks, the next of a matrix.
+pub type LanesOf<T> = fn(&[T], &mut BlocksOf, &mut [Lanes<<T as Term>::Sum>]);
 
 /// Any [`Trees`]. With vectors of 512 bits the compiler finds a way that takes twice as long, so this is compiled once, for any
 /// processor.
@@ -29,8 +37,18 @@ pub fn sums_of_f32(level: Level) -> Trees<f32> {
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the processor has the level.
-        Level::Avx512 | Level::Avx512Bf16 => |all| unsafe { sums_avx512(all) },
+        Level::Avx512 | Level::Avx512Bf16 => |all| unsafe { sums_x86::trees(all) },
         _ => trees::<f32, Sum>,
+    }
+}
+
+/// [`LanesOf`] sums of f32, where there is a way of its own.
+pub fn lanes_of_f32(level: Level) -> Option<LanesOf<f32>> {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the processor has the level.
+        Level::Avx512 | Level::Avx512Bf16 => Some(|x, blocks, all| unsafe { sums_x86::lanes(x, blocks, all) }),
+        _ => None,
     }
 }
 
@@ -50,50 +68,24 @@ pub fn results<A: Accumulate, M: Monoid<A>>(trees: Trees<A>, blocks: &[Lanes<A>]
     trees(&all)
 }
 
-/// The results of rows of so many blocks, whose results these are: neighbours combined level by level, of all rows at once as long
+/// The results of rows of so many blocks, whose results these are, no more than [`MERGED`]: neighbours combined level by level, of all rows at once as long
 /// as blocks are even.
 #[inline(always)]
 pub fn merge<T: Term, M: Monoid<T::Sum>>(mut roots: &mut [T::Sum], mut blocks: usize, out: &mut [T]) {
     while blocks.is_multiple_of(2) {
-        let pairs = roots.len() / 2;
-        for i in 0..pairs {
-            roots[i] = M::combine(roots[2 * i], roots[2 * i + 1]);
-        }
-        (roots, blocks) = (&mut roots[..pairs], blocks / 2);
+        // Elsewhere, so that compilers see that no root is read after another one has taken its place.
+        let mut halves = [M::identity(); MERGED / 2];
+        let pairs = roots.as_chunks::<2>().0;
+        let halves = &mut halves[..pairs.len()];
+        halves.iter_mut().zip(pairs).for_each(|(half, pair)| *half = M::combine(pair[0], pair[1]));
+        roots = &mut roots[..halves.len()];
+        roots.copy_from_slice(halves);
+        blocks /= 2;
     }
     for (roots, y) in roots.chunks_exact_mut(blocks).zip(out) {
         in_tree_order(blocks, |left, right| roots[left] = M::combine(roots[left], roots[right]));
         *y = T::narrow(roots[0]);
     }
-}
-
-/// Level by level of the trees, the lanes of all blocks next to each other: 16, 8 of two blocks, 4 of four, 2 of eight, and a sum
-/// of each.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-fn sums_avx512(all: &[Lanes<f32>; TOGETHER]) -> [f32; TOGETHER] {
-    use std::arch::x86_64::*;
-    // SAFETY: lanes are a vector.
-    let lanes = |block: usize| unsafe { _mm512_load_ps(all[block].0.as_ptr()) };
-    // Blocks 4 i + j stand where the last step leaves them in order.
-    let eight = |i: usize| {
-        let (a, b) = (lanes(i), lanes(i + 4));
-        _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b))
-    };
-    let four = |i: usize| {
-        let (a, b) = (eight(i), eight(i + 8));
-        _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b))
-    };
-    let two = |i: usize| {
-        let (a, b) = (four(i), four(i + 1));
-        _mm512_add_ps(_mm512_shuffle_ps::<0x44>(a, b), _mm512_shuffle_ps::<0xee>(a, b))
-    };
-    let (a, b) = (two(0), two(2));
-    let sums = _mm512_add_ps(_mm512_shuffle_ps::<0x88>(a, b), _mm512_shuffle_ps::<0xdd>(a, b));
-    let mut out = Lanes([0.0; LANES]);
-    // SAFETY: there is room for a vector.
-    unsafe { _mm512_store_ps(out.0.as_mut_ptr(), sums) };
-    out.0
 }
 
 #[cfg(test)]
