@@ -10,6 +10,7 @@ use crate::{Context, Operand, Output};
 pub(crate) use pairs::Pairs;
 pub(crate) use runs::copy as copy_rows;
 use std::cell::Cell;
+use std::ops::Range;
 use turn::Turn;
 
 /// Elements per task below which further threads do not pay.
@@ -67,36 +68,81 @@ unsafe fn copy<T: Copy + Send + Sync>(pairs: &Pairs, places: (Shared<T>, Shared<
     }
 }
 
+/// Copies some elements of those of [`Pairs::dense`], the first of them to `out`.
+///
+/// # Safety
+/// All elements must be readable from `first` on, and there must be room for those that are copied.
+pub(crate) unsafe fn gather<T: Copy>(pairs: &Pairs, range: Range<usize>, first: *const T, out: *mut T) {
+    let (row, last) = (pairs.row(), pairs.last());
+    let out = out.wrapping_sub(range.start);
+    let part = |part: Range<usize>| {
+        if !part.is_empty() {
+            let [from, to] = pairs.position(part.start);
+            // SAFETY: the caller's promise.
+            unsafe { copy_row([pairs.from[last], 1], first.offset(from), out.wrapping_offset(to), part.len()) };
+        }
+    };
+    let begin = range.start.next_multiple_of(row).min(range.end);
+    let end = (range.end / row * row).max(begin);
+    part(range.start..begin);
+    // SAFETY: the caller's promise.
+    unsafe { rows(pairs, begin.div_ceil(row)..end / row, first, out) };
+    part(end..range.end);
+}
+
+/// Copies some rows.
+unsafe fn rows<T: Copy>(pairs: &Pairs, rows: Range<usize>, first: *const T, out: *mut T) {
+    let (row, steps) = (pairs.row(), [pairs.from[pairs.last()], pairs.to[pairs.last()]]);
+    // SAFETY: the caller's promise.
+    unsafe {
+        match steps {
+            [1, 1] => runs::copy(pairs, rows, first, out),
+            [0, 1] => runs::fill(pairs, rows, first, out),
+            _ => pairs.groups(rows, |[from, to], count, along| {
+                let (mut from, mut to) = (first.wrapping_offset(from), out.wrapping_offset(to));
+                for _ in 0..count {
+                    copy_row(steps, from, to, row);
+                    (from, to) = (from.wrapping_offset(along[0]), to.wrapping_offset(along[1]));
+                }
+            }),
+        }
+    }
+}
+
+/// Copies so many elements, which are so far apart.
+#[inline(always)]
+unsafe fn copy_row<T: Copy>([read, written]: [isize; 2], from: *const T, to: *mut T, count: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match [read, written] {
+            [1, 1] => from.copy_to_nonoverlapping(to, count),
+            [0, 1] => std::slice::from_raw_parts_mut(to, count).fill(*from),
+            _ => (0..count as isize).for_each(|i| *to.offset(i * written) = *from.offset(i * read)),
+        }
+    }
+}
+
 /// Element by element.
 unsafe fn elements<T: Copy + Send + Sync>(pairs: &Pairs, (first, out): (Shared<T>, Shared<T>), context: Context) {
     let (row, last) = (pairs.row(), pairs.last());
-    let (read, written) = (pairs.from[last], pairs.to[last]);
-    // SAFETY: the caller of the closure passes elements of a row that belong to its task.
-    let copy = |from: *const T, to: *mut T, count: usize| unsafe {
-        if read == 0 && written == 1 {
-            std::slice::from_raw_parts_mut(to, count).fill(*from);
-        } else {
-            (0..count as isize).for_each(|i| *to.offset(i * written) = *from.offset(i * read));
-        }
-    };
     if row >= PART {
         let parts = row.div_ceil(PART);
+        let steps = [pairs.from[last], pairs.to[last]];
         return context.par.ranges(pairs.len() / row * parts, 1, &|range| {
             for item in range {
                 let start = item % parts * PART;
                 let [from, to] = pairs.position(item / parts * row + start);
-                copy(first.pointer().wrapping_offset(from), out.pointer().wrapping_offset(to), PART.min(row - start));
+                // SAFETY: the elements of a part, which belongs to this task.
+                unsafe {
+                    let (from, to) = (first.pointer().offset(from), out.pointer().offset(to));
+                    copy_row(steps, from, to, PART.min(row - start));
+                }
             }
         });
     }
     context.par.ranges(pairs.len() / row, GRAIN / row + 1, &|range| {
-        pairs.groups(range, |[from, to], count, steps| {
-            let (mut from, mut to) = (first.pointer().wrapping_offset(from), out.pointer().wrapping_offset(to));
-            for _ in 0..count {
-                copy(from, to, row);
-                (from, to) = (from.wrapping_offset(steps[0]), to.wrapping_offset(steps[1]));
-            }
-        });
+        // SAFETY: these rows belong to this task.
+        unsafe { rows(pairs, range, first.pointer(), out.pointer()) };
     });
 }
 

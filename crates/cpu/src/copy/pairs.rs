@@ -46,6 +46,15 @@ impl Pairs {
         pairs
     }
 
+    /// The elements of `(size, distance read)` dimensions, which are written behind each other.
+    pub fn dense(dims: impl Iterator<Item = (usize, isize)> + Clone) -> Self {
+        let mut all: usize = dims.clone().map(|dim| dim.0).product();
+        Pairs::over(dims.map(|(size, from)| {
+            all /= size.max(1);
+            (size, from, all as isize)
+        }))
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.sizes.iter().product()

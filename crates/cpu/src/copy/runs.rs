@@ -76,19 +76,37 @@ pub unsafe fn copy<T: Copy>(pairs: &Pairs, rows: Range<usize>, first: *const T, 
     // SAFETY: the caller's promise; pieces of so many bytes are as long as a row at most.
     unsafe {
         match bytes {
-            1 => rows.two::<1>(bytes),
-            2..=3 => rows.two::<2>(bytes),
-            4..=7 => rows.two::<4>(bytes),
-            8..=15 => rows.two::<8>(bytes),
-            16..=31 => rows.two::<16>(bytes),
-            32..=64 => rows.two::<32>(bytes),
+            1 => rows.each(two::<T, 1>(bytes)),
+            2..=3 => rows.each(two::<T, 2>(bytes)),
+            4..=7 => rows.each(two::<T, 4>(bytes)),
+            8..=15 => rows.each(two::<T, 8>(bytes)),
+            16..=31 => rows.each(two::<T, 16>(bytes)),
+            32..=64 => rows.each(two::<T, PIECE>(bytes)),
             65..=SHORT => rows.each(|from, to| {
-                for at in (0..bytes - PIECE).step_by(PIECE) {
-                    piece::<PIECE>(from.add(at), to.add(at));
+                let last = bytes - PIECE;
+                for at in (0..last).step_by(PIECE).chain([last]) {
+                    write(to, at, read::<PIECE>(from.cast(), at));
                 }
-                piece::<PIECE>(from.add(bytes - PIECE), to.add(bytes - PIECE));
             }),
-            _ => rows.each(|from, to| std::ptr::copy_nonoverlapping(from, to, bytes)),
+            _ => rows.each(|from, to| std::ptr::copy_nonoverlapping(from, to, bytes / size_of::<T>())),
+        }
+    }
+}
+
+/// Fills some rows, each with one element.
+///
+/// # Safety
+/// As for [`copy`].
+pub unsafe fn fill<T: Copy>(pairs: &Pairs, rows: Range<usize>, first: *const T, out: *mut T) {
+    let (row, bytes) = (pairs.row(), pairs.row() * size_of::<T>());
+    let rows = Rows { pairs, rows, first, out };
+    // SAFETY: the caller's promise; pieces are no longer than a row, and have whole elements.
+    unsafe {
+        match bytes {
+            8..=15 => rows.each(fill_two::<T, 8>(bytes)),
+            16..=31 => rows.each(fill_two::<T, 16>(bytes)),
+            32..=64 => rows.each(fill_two::<T, PIECE>(bytes)),
+            _ => rows.each(|from, to| std::slice::from_raw_parts_mut(to, row).fill(*from)),
         }
     }
 }
@@ -101,32 +119,50 @@ struct Rows<'a, T> {
 }
 
 impl<T> Rows<'_, T> {
-    /// Moves rows of so many bytes, as many as `N` and up to twice as many.
+    /// Calls `copy` with the first element of each row on both sides.
     #[inline(always)]
-    unsafe fn two<const N: usize>(self, bytes: usize) {
-        // SAFETY: the caller's promise.
-        self.each(|from, to| unsafe {
-            let (first, last) = (from.cast::<[u8; N]>(), from.add(bytes - N).cast::<[u8; N]>());
-            let (first, last) = (first.read_unaligned(), last.read_unaligned());
-            to.cast::<[u8; N]>().write_unaligned(first);
-            to.add(bytes - N).cast::<[u8; N]>().write_unaligned(last);
-        });
-    }
-
-    #[inline(always)]
-    fn each(self, copy: impl Fn(*const u8, *mut u8)) {
+    fn each(self, copy: impl Fn(*const T, *mut T)) {
         self.pairs.groups(self.rows, |[from, to], count, steps| {
             let (mut from, mut to) = (self.first.wrapping_offset(from), self.out.wrapping_offset(to));
             for _ in 0..count {
-                copy(from.cast(), to.cast());
+                copy(from, to);
                 (from, to) = (from.wrapping_offset(steps[0]), to.wrapping_offset(steps[1]));
             }
         });
     }
 }
 
+/// Moves a row of so many bytes, as many as `N` and up to twice as many.
 #[inline(always)]
-unsafe fn piece<const N: usize>(from: *const u8, to: *mut u8) {
+unsafe fn two<T, const N: usize>(bytes: usize) -> impl Fn(*const T, *mut T) {
+    // SAFETY: the caller's promise.
+    move |from, to| unsafe {
+        let (first, last) = (read::<N>(from.cast(), 0), read::<N>(from.cast(), bytes - N));
+        write(to, 0, first);
+        write(to, bytes - N, last);
+    }
+}
+
+/// Fills a row of so many bytes, as many as `N` and up to twice as many.
+#[inline(always)]
+unsafe fn fill_two<T: Copy, const N: usize>(bytes: usize) -> impl Fn(*const T, *mut T) {
+    // SAFETY: the caller's promise; a piece begins with a whole element, as sizes of elements are powers of two.
+    move |from, to| unsafe {
+        let value = [*from; PIECE];
+        let piece = value.as_ptr().cast::<[u8; N]>().read_unaligned();
+        write(to, 0, piece);
+        write(to, bytes - N, piece);
+    }
+}
+
+#[inline(always)]
+unsafe fn read<const N: usize>(from: *const u8, at: usize) -> [u8; N] {
     // SAFETY: the caller passes so many bytes.
-    unsafe { to.cast::<[u8; N]>().write_unaligned(from.cast::<[u8; N]>().read_unaligned()) };
+    unsafe { from.add(at).cast::<[u8; N]>().read_unaligned() }
+}
+
+#[inline(always)]
+unsafe fn write<T, const N: usize>(to: *mut T, at: usize, piece: [u8; N]) {
+    // SAFETY: the caller passes so many bytes.
+    unsafe { to.cast::<u8>().add(at).cast::<[u8; N]>().write_unaligned(piece) };
 }

@@ -3,6 +3,7 @@
 use super::cut::{Cut, TILE};
 use super::ops::held;
 use super::turned::Turned;
+use crate::copy::Pairs;
 use crate::operand::Shared;
 use crate::stream::{self, Line};
 use crate::walk::{Walk, extent};
@@ -52,6 +53,8 @@ pub enum Goes {
 /// An input.
 pub struct Source {
     pub walk: Walk,
+    /// How it is copied to slots.
+    pub pairs: Pairs,
     /// Elements after which the same ones follow again.
     pub period: usize,
     pub first: Shared<u8>,
@@ -122,7 +125,8 @@ impl Source {
             (turned, at)
         });
         let period = walk.period();
-        Source { walk, period, first: Shared(first.cast_mut()), dtype: operand.dtype, of_rows, turned }
+        let pairs = Pairs::dense(walk.sizes.iter().copied().zip(walk.strides.iter().copied()));
+        Source { walk, pairs, period, first: Shared(first.cast_mut()), dtype: operand.dtype, of_rows, turned }
     }
 
     /// How its tiles lie. Machine code that goes by rows can read the same one for each.

@@ -6,6 +6,7 @@ use super::ops::{self, Tile, held};
 use super::rows::{self, Rows};
 use super::turned::{Held, Strip, Turned};
 use super::{Place, Plan, SEVERAL, Step, native};
+use crate::copy;
 use crate::narrow;
 use crate::number::{Number, by_dtype};
 use crate::reduce::Lanes;
@@ -127,13 +128,13 @@ impl Plan<'_> {
                 let from = first.add(start * source.dtype.size());
                 return ops::widen(source.dtype, &Tile { args: [from; 3], out: to, count, level: self.level });
             }
-            let walk = &source.walk;
+            let (walk, pairs, range) = (&source.walk, &source.pairs, start..start + count);
             match source.dtype {
                 DType::F16 => walk.gather(first.cast::<f16>(), start, slice(to, count), narrow::f16_to_f32),
                 DType::BF16 => walk.gather(first.cast::<bf16>(), start, slice(to, count), narrow::bf16_to_f32),
-                DType::F64 | DType::I64 => walk.gather(first.cast::<u64>(), start, slice(to, count), |x: u64| x),
-                DType::F32 | DType::I32 => walk.gather(first.cast::<u32>(), start, slice(to, count), |x: u32| x),
-                DType::U8 | DType::Bool => walk.gather(first, start, slice(to, count), |x: u8| x),
+                DType::F64 | DType::I64 => copy::gather::<u64>(pairs, range, first.cast(), to.cast()),
+                DType::F32 | DType::I32 => copy::gather::<u32>(pairs, range, first.cast(), to.cast()),
+                DType::U8 | DType::Bool => copy::gather::<u8>(pairs, range, first, to),
             }
         }
     }

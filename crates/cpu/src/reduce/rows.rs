@@ -2,9 +2,12 @@
 
 use super::matrix::{Tree, reduce_rows};
 use super::monoid::{Accumulate, Monoid, Term};
-use super::{GATHER, GRAIN, Job, LONG, MANY};
+use super::{GATHER, GRAIN, Job, LONG, MANY, Plan};
+use crate::copy::{Pairs, gather, room};
 use crate::multiversion;
+use crate::walk::Walk;
 use meshwork_graph::canonical::{LANES, in_tree_order, lane_tree};
+use std::ops::Range;
 
 impl<T: Term> Job<'_, T> {
     pub(super) fn matrix<M: Monoid<T::Sum>>(&self, op: M) {
@@ -24,6 +27,9 @@ impl<T: Term> Job<'_, T> {
         let par = self.context.par;
         if !self.plan.by_block {
             let grain = GRAIN / self.plan.terms.len() + 1;
+            if self.plan.terms.len() <= GATHER {
+                return par.ranges(outputs, grain, &|range| self.gathered(op, range));
+            }
             return par.ranges(outputs, grain, &|range| {
                 let mut buffer = [M::identity(); GATHER];
                 for output in range {
@@ -58,6 +64,27 @@ impl<T: Term> Job<'_, T> {
                 in_tree_order(blocks, |left, right| roots[left] = M::combine(roots[left], roots[right]));
                 // SAFETY: as above.
                 unsafe { *self.output.pointer().add(output) = T::narrow(roots[0]) };
+            }
+        });
+    }
+
+    /// The results of some outputs of few terms, those of several gathered at once as a matrix.
+    fn gathered<M: Monoid<T::Sum>>(&self, op: M, outputs: Range<usize>) {
+        let Plan { kept, terms, .. } = &self.plan;
+        let dims = |walk: &Walk| walk.sizes.iter().copied().zip(walk.strides.iter().copied()).collect::<Vec<_>>();
+        let pairs = Pairs::dense([dims(kept), dims(terms)].concat().into_iter());
+        let (terms, together) = (terms.len(), 2 * GATHER / terms.len());
+        room(together * terms * size_of::<T>(), |room| {
+            for start in outputs.clone().step_by(together) {
+                let count = together.min(outputs.end - start);
+                // SAFETY: the elements of these outputs, which this task owns; there is room for all.
+                unsafe {
+                    let first = self.first.pointer().cast_const();
+                    gather(&pairs, start * terms..(start + count) * terms, first, room.cast());
+                    let rows = std::slice::from_raw_parts(room.cast::<T>(), count * terms);
+                    let out = self.output.slice(start, count);
+                    reduce_rows(self.context.level, op, rows, [terms, self.plan.block(0).1], out);
+                }
             }
         });
     }

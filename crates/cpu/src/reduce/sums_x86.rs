@@ -8,19 +8,25 @@ use std::arch::x86_64::*;
 /// The lanes of the next blocks. Masks take their ends: the lanes behind are left as they are.
 #[target_feature(enable = "avx512f")]
 pub fn lanes(x: &[f32], blocks: &mut BlocksOf, all: &mut [Lanes<f32>]) {
+    // SAFETY: a chunk is a vector.
+    let add = |sums, chunk: &[f32; LANES]| unsafe { _mm512_add_ps(sums, _mm512_loadu_ps(chunk.as_ptr())) };
     for lanes in all {
         let (chunks, tail) = x[blocks.next()].as_chunks::<LANES>();
+        let (fours, chunks) = chunks.as_chunks::<4>();
         let mut sums = _mm512_setzero_ps();
+        for [a, b, c, d] in fours {
+            sums = add(add(add(add(sums, a), b), c), d);
+        }
         for chunk in chunks {
-            // SAFETY: a chunk is a vector.
-            sums = _mm512_add_ps(sums, unsafe { _mm512_loadu_ps(chunk.as_ptr()) });
+            sums = add(sums, chunk);
         }
-        let rest = (1 << tail.len()) - 1;
-        // SAFETY: the mask leaves out what is not there, and lanes are a vector.
-        unsafe {
-            sums = _mm512_mask_add_ps(sums, rest, sums, _mm512_maskz_loadu_ps(rest, tail.as_ptr()));
-            _mm512_store_ps(lanes.0.as_mut_ptr(), sums);
+        if !tail.is_empty() {
+            let rest = (1 << tail.len()) - 1;
+            // SAFETY: the mask leaves out what is not there.
+            sums = unsafe { _mm512_mask_add_ps(sums, rest, sums, _mm512_maskz_loadu_ps(rest, tail.as_ptr())) };
         }
+        // SAFETY: lanes are a vector.
+        unsafe { _mm512_store_ps(lanes.0.as_mut_ptr(), sums) };
     }
 }
 
