@@ -18,6 +18,9 @@ pub const TILE: usize = TILE_COLUMNS;
 const LARGE: usize = 8 << 10;
 /// Elements of a part of a row that machine code computes in one run.
 pub const RUN: usize = 16 << 10;
+/// Elements of a tile that machine code computes in one run with elements that come again and again: those and what they
+/// are computed with stay in the first cache.
+pub const REPEATED: usize = 4 << 10;
 /// Elements of rows that are taken one by one, at least.
 const LONG: usize = 512;
 /// Elements, each counted once for every instruction, that one thread takes before a second one helps.
@@ -114,6 +117,14 @@ impl Cut {
     /// Makes parts of rows as long as one run of machine code computes at once.
     pub fn in_one_run(&mut self) {
         self.bands.iter_mut().for_each(|bands| bands.tile = RUN);
+    }
+
+    /// Makes tiles of single elements as long as one run computes at once with what comes again and again.
+    pub fn in_long_tiles(&mut self) {
+        if self.columns == 1 && self.bands.is_none() {
+            let rows = self.rows.div_ceil(self.parts).next_multiple_of(GROUP);
+            self.tile_rows = self.tile_rows.max(rows.min(REPEATED));
+        }
     }
 
     /// The number of tiles, or of parts of bands, and how many of them one thread takes before a second one helps.

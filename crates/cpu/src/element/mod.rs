@@ -151,10 +151,13 @@ impl<'a> Plan<'a> {
         let level = context.level;
         let placement = placement(Region { op, lies: &lies, written: &written, level });
         let is_one_run = placement.is_one_run();
+        let is_whole = is_one_run && sources.iter().all(|source| source.walk.is_dense());
         if is_one_run {
             cut.in_one_run();
+            if sources.iter().all(|source| source.is_there(cut::REPEATED)) {
+                cut.in_long_tiles();
+            }
         }
-        let is_whole = is_one_run && sources.iter().all(|source| source.walk.is_dense());
         Plan { op, cut, sources, sinks, placement, behind, is_whole, level, refused: OnceLock::new() }
     }
 

@@ -152,6 +152,11 @@ impl Source {
         }
     }
 
+    /// Whether a tile of so many single elements finds all it needs, where it lies or in a slot of as many of the widest type.
+    pub fn is_there(&self, tile: usize) -> bool {
+        self.walk.is_dense() || self.walk.is_constant() || self.room_for_repeats(tile) <= tile
+    }
+
     /// How many elements of the widest type take as much room in a slot as what repeats itself does, wherever a tile of so many elements begins.
     fn room_for_repeats(&self, tile: usize) -> usize {
         let count = if tile.is_multiple_of(self.period) { tile } else { tile + self.period };

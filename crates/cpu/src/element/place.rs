@@ -43,10 +43,10 @@ pub(super) struct Placement {
 }
 
 impl Placement {
-    /// Whether machine code does everything in one run, from the inputs' memory to that of the outputs: no register keeps tiles
-    /// small then, between which memory would have nothing to do.
+    /// Whether machine code does everything in one run, from the inputs' memory, or what comes again and again of it, to that of the
+    /// outputs: no register keeps tiles small then, between which memory would have nothing to do.
     pub fn is_one_run(&self) -> bool {
-        let is_in_memory = |place: &Place| matches!(place, Place::Input(_) | Place::Output(_));
+        let is_in_memory = |place: &Place| matches!(place, Place::Input(_) | Place::Output(_) | Place::Repeated { .. });
         let is_run = |step: &Step| matches!(step, Step::Run { operands, .. } if operands.iter().all(is_in_memory));
         self.wide.is_none() && self.steps.len() == 1 && is_run(&self.steps[0]) && !self.stored.contains(&true)
     }

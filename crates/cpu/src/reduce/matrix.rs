@@ -1,7 +1,7 @@
 //! Reductions of rows that lie behind each other: the blocks of several short rows, or of a long one, have their trees at once.
 
 use super::monoid::{Accumulate, Monoid, Term};
-use super::trees::{FEW, Lanes, LanesOf, MERGED, TOGETHER, Trees, merge};
+use super::trees::{FEW, Lanes, MERGED, ResultsOf, TOGETHER, Trees, merge};
 use crate::{Level, multiversion};
 use meshwork_graph::canonical::{LANES, in_tree_order, lane_tree};
 use std::ops::Range;
@@ -31,12 +31,12 @@ multiversion! {
 struct Ways<T: Term, M> {
     op: M,
     trees: Trees<T::Sum>,
-    lanes: Option<LanesOf<T>>,
+    results: Option<ResultsOf<T>>,
 }
 
 impl<T: Term, M: Monoid<T::Sum>> Ways<T, M> {
     fn new(op: M, level: Level) -> Self {
-        Ways { op, trees: M::trees(level), lanes: M::lanes(level) }
+        Ways { op, trees: M::trees(level), results: M::results(level) }
     }
 }
 
@@ -139,7 +139,7 @@ fn rows_body<T: Term, M: Monoid<T::Sum>>(ways: Ways<T, M>, x: &[T], [columns, bl
             *y = T::narrow(tree.finish(M::combine));
         });
     }
-    if cut.blocks == 1 && (M::ANY_ORDER || ways.lanes.is_none() && !columns.is_multiple_of(LANES)) {
+    if cut.blocks == 1 && (M::ANY_ORDER || ways.results.is_none() && !columns.is_multiple_of(LANES)) {
         // The ends of rows, which are all alike, take as long as trees on their own, meanwhile.
         for (row, y) in out.iter_mut().enumerate() {
             let row = row * columns..(row + 1) * columns;
@@ -153,39 +153,40 @@ fn rows_body<T: Term, M: Monoid<T::Sum>>(ways: Ways<T, M>, x: &[T], [columns, bl
     let together = MERGED / cut.blocks;
     for (x, out) in x.chunks(together * columns).zip(out.chunks_mut(together)) {
         let roots = &mut roots[..out.len() * cut.blocks];
-        let mut blocks = BlocksOf::new(cut);
-        roots.chunks_mut(TOGETHER).for_each(|roots| results_of(ways, x, &mut blocks, roots));
+        results_of(ways, x, &mut BlocksOf::new(cut), roots);
         merge::<T, M>(roots, cut.blocks, out);
     }
 }
 
 #[inline(always)]
 fn blocks_body<A: Accumulate, M: Monoid<A>>(ways: Ways<A, M>, x: &[A], block: usize, results: &mut [A]) {
-    let mut blocks = BlocksOf::new(Cut { columns: x.len(), block, blocks: results.len() });
-    results.chunks_mut(TOGETHER).for_each(|results| results_of(ways, x, &mut blocks, results));
+    let cut = Cut { columns: x.len(), block, blocks: results.len() };
+    results_of(ways, x, &mut BlocksOf::new(cut), results);
 }
 
-/// The results of the next blocks, of no more than come at once.
+/// The results of the next blocks.
 #[inline(always)]
 fn results_of<T: Term, M: Monoid<T::Sum>>(
-    Ways { op, trees, lanes }: Ways<T, M>,
+    Ways { op, trees, results: of_blocks }: Ways<T, M>,
     x: &[T],
     blocks: &mut BlocksOf,
     results: &mut [T::Sum],
 ) {
-    if M::ANY_ORDER || results.len() < FEW {
-        for result in results {
-            let block = blocks.next();
-            *result = if M::ANY_ORDER { M::all(&x[block]) } else { tree::<T::Sum, M>(lanes_of(op, x, block)) };
+    if let Some(of_blocks) = of_blocks {
+        return of_blocks(x, blocks, results);
+    }
+    for results in results.chunks_mut(TOGETHER) {
+        if M::ANY_ORDER || results.len() < FEW {
+            for result in results {
+                let block = blocks.next();
+                *result = if M::ANY_ORDER { M::all(&x[block]) } else { tree::<T::Sum, M>(lanes_of(op, x, block)) };
+            }
+            continue;
         }
-        return;
+        let mut all = [Lanes([M::identity(); LANES]); TOGETHER];
+        all[..results.len()].iter_mut().for_each(|lanes| *lanes = lanes_of(op, x, blocks.next()));
+        results.copy_from_slice(&trees(&all)[..results.len()]);
     }
-    let mut all = [Lanes([M::identity(); LANES]); TOGETHER];
-    match lanes {
-        Some(lanes) => lanes(x, blocks, &mut all[..results.len()]),
-        None => all[..results.len()].iter_mut().for_each(|lanes| *lanes = lanes_of(op, x, blocks.next())),
-    }
-    results.copy_from_slice(&trees(&all)[..results.len()]);
 }
 
 /// The lanes of a block. What follows it is read with its last terms but replaced by what changes nothing.

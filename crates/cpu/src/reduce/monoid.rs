@@ -1,6 +1,6 @@
 //! What a reduction combines: accumulators, and how stored elements become them.
 
-use super::trees::{LanesOf, Trees, lanes_of_f32, sums_of_f32, trees};
+use super::trees::{ResultsOf, Trees, results_of_f32, sums_of_f32, trees};
 use crate::Level;
 use crate::element::{extremum_f32, extremum_f64};
 use crate::narrow;
@@ -163,14 +163,14 @@ pub trait Term: Copy + Send + Sync + 'static {
     fn widen(self) -> Self::Sum;
     /// Back, rounded once.
     fn narrow(sum: Self::Sum) -> Self;
-    /// Finds the lanes of sums, where a level has a way of its own.
-    fn lanes_of_sums(_: Level) -> Option<LanesOf<Self>> {
+    /// Finds the sums of blocks, where a level has a way of its own.
+    fn results_of_sums(_: Level) -> Option<ResultsOf<Self>> {
         None
     }
 }
 
 macro_rules! term {
-    ($t:ty, $sum:ty, $widen:expr, $narrow:expr $(, $lanes:expr)?) => {
+    ($t:ty, $sum:ty, $widen:expr, $narrow:expr $(, $results:expr)?) => {
         impl Term for $t {
             type Sum = $sum;
             #[inline(always)]
@@ -181,15 +181,15 @@ macro_rules! term {
             fn narrow(sum: $sum) -> $t {
                 $narrow(sum)
             }
-            $(fn lanes_of_sums(level: Level) -> Option<LanesOf<$t>> {
-                $lanes(level)
+            $(fn results_of_sums(level: Level) -> Option<ResultsOf<$t>> {
+                $results(level)
             })?
         }
     };
 }
 
 term!(f64, f64, |x| x, |x| x);
-term!(f32, f32, |x| x, |x| x, lanes_of_f32);
+term!(f32, f32, |x| x, |x| x, results_of_f32);
 term!(f16, f32, narrow::f16_to_f32, narrow::f16_from_f32);
 term!(bf16, f32, narrow::bf16_to_f32, narrow::bf16_from_f32);
 term!(i64, i64, |x| x, |x| x);
@@ -203,8 +203,8 @@ pub trait Monoid<A>: Copy + Send + Sync {
     fn combine(a: A, b: A) -> A;
     /// The results of blocks from their lanes.
     fn trees(level: Level) -> Trees<A>;
-    /// Finds the lanes of blocks, where a level has a way of its own.
-    fn lanes<T: Term<Sum = A>>(_: Level) -> Option<LanesOf<T>> {
+    /// Finds the results of blocks, where a level has a way of its own.
+    fn results<T: Term<Sum = A>>(_: Level) -> Option<ResultsOf<T>> {
         None
     }
     /// Whether any order of the terms gives the same bits.
@@ -273,7 +273,7 @@ fn take<T: Term, const CHAINS: usize, const LARGEST: bool>(
 }
 
 macro_rules! monoid {
-    ($($name:ident: $identity:ident, $combine:ident, $trees:expr $(, lanes $lanes:ident)? $(, $largest:literal)?;)*) => {
+    ($($name:ident: $identity:ident, $combine:ident, $trees:expr $(, results $results:ident)? $(, $largest:literal)?;)*) => {
         $(
             #[derive(Clone, Copy)]
             pub struct $name;
@@ -289,8 +289,8 @@ macro_rules! monoid {
                 fn trees(level: Level) -> Trees<A> {
                     $trees(level)
                 }
-                $(fn lanes<T: Term<Sum = A>>(level: Level) -> Option<LanesOf<T>> {
-                    T::$lanes(level)
+                $(fn results<T: Term<Sum = A>>(level: Level) -> Option<ResultsOf<T>> {
+                    T::$results(level)
                 })?
                 $(const ANY_ORDER: bool = true;
                 #[inline(always)]
@@ -303,7 +303,7 @@ macro_rules! monoid {
 }
 
 monoid! {
-    Sum: ZERO, add, A::sums, lanes lanes_of_sums;
+    Sum: ZERO, add, A::sums, results results_of_sums;
     Prod: ONE, multiply, |_| trees::<A, Prod>;
     Max: LOWEST, larger, |_| trees::<A, Max>, true;
     Min: HIGHEST, smaller, |_| trees::<A, Min>, false;

@@ -22,8 +22,8 @@ pub struct Lanes<A>(pub [A; LANES]);
 /// Gives the results of blocks whose lanes these are.
 pub type Trees<A> = fn(&[Lanes<A>; TOGETHER]) -> [A; TOGETHER];
 
-/// Finds the lanes of so many blocks, the next of a matrix.
-pub type LanesOf<T> = fn(&[T], &mut BlocksOf, &mut [Lanes<<T as Term>::Sum>]);
+/// Finds the results of so many blocks, the next of a matrix.
+pub type ResultsOf<T> = fn(&[T], &mut BlocksOf, &mut [<T as Term>::Sum]);
 
 /// Any [`Trees`]. With vectors of 512 bits the compiler finds a way that takes twice as long, so this is compiled once, for any
 /// processor.
@@ -42,12 +42,14 @@ pub fn sums_of_f32(level: Level) -> Trees<f32> {
     }
 }
 
-/// [`LanesOf`] sums of f32, where there is a way of its own.
-pub fn lanes_of_f32(level: Level) -> Option<LanesOf<f32>> {
+/// [`ResultsOf`] sums of f32, where there is a way of its own.
+pub fn results_of_f32(level: Level) -> Option<ResultsOf<f32>> {
     match level {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the processor has the level.
-        Level::Avx512 | Level::Avx512Bf16 => Some(|x, blocks, all| unsafe { sums_x86::lanes(x, blocks, all) }),
+        Level::Avx512 | Level::Avx512Bf16 => {
+            Some(|x, blocks, results| unsafe { sums_x86::results(x, blocks, results) })
+        }
         _ => None,
     }
 }
@@ -73,13 +75,17 @@ pub fn results<A: Accumulate, M: Monoid<A>>(trees: Trees<A>, blocks: &[Lanes<A>]
 #[inline(always)]
 pub fn merge<T: Term, M: Monoid<T::Sum>>(mut roots: &mut [T::Sum], mut blocks: usize, out: &mut [T]) {
     while blocks.is_multiple_of(2) {
-        // Elsewhere, so that compilers see that no root is read after another one has taken its place.
-        let mut halves = [M::identity(); MERGED / 2];
-        let pairs = roots.as_chunks::<2>().0;
-        let halves = &mut halves[..pairs.len()];
-        halves.iter_mut().zip(pairs).for_each(|(half, pair)| *half = M::combine(pair[0], pair[1]));
-        roots = &mut roots[..halves.len()];
-        roots.copy_from_slice(halves);
+        // In vectors, as far as there are so many: none is read after another one has taken its place.
+        let (pairs, mut done) = (roots.len() / 2, 0);
+        while let Some(two) = roots[2 * done..].first_chunk::<{ 2 * LANES }>() {
+            let merged: [T::Sum; LANES] = std::array::from_fn(|i| M::combine(two[2 * i], two[2 * i + 1]));
+            roots[done..done + LANES].copy_from_slice(&merged);
+            done += LANES;
+        }
+        for i in done..pairs {
+            roots[i] = M::combine(roots[2 * i], roots[2 * i + 1]);
+        }
+        roots = &mut roots[..pairs];
         blocks /= 2;
     }
     for (roots, y) in roots.chunks_exact_mut(blocks).zip(out) {
