@@ -55,6 +55,11 @@ impl Pairs {
         }))
     }
 
+    /// The elements of a walk, which are written behind each other.
+    pub fn of(walk: &Walk) -> Self {
+        Pairs::dense(walk.sizes.iter().copied().zip(walk.strides.iter().copied()))
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.sizes.iter().product()

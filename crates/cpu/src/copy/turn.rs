@@ -18,7 +18,7 @@ const TOGETHER: usize = 1 << 10;
 /// Bytes of elements that may be further away than in the second cache: they are asked for before they are read.
 const FAR: usize = 1 << 20;
 /// Elements that lie together where they are read, at least.
-const ROWS: usize = 4;
+const ROWS: usize = 8;
 
 /// How elements are transposed. A *row* is an index of the dimension along which they lie together where they are read, its
 /// *columns* lie together where they are written.

@@ -3,6 +3,7 @@
 //! second. Rows with more than 1,024 elements take several passes (`wide.rs`).
 
 mod ahead;
+mod by_rows;
 mod cut;
 pub mod epilogue;
 mod joined;
@@ -27,6 +28,7 @@ use crate::operand::Shared;
 use crate::stream::Share;
 use crate::{Context, Level, Operand, Output};
 use ahead::Asks;
+use by_rows::ByRows;
 use cut::{Bands, Cut, Span};
 use meshwork_graph::ops::{Code, Fused, Instr};
 use operands::{Lies, Sink, Source, Written};
@@ -123,6 +125,19 @@ pub fn run(op: &Fused, inputs: &[Operand], outputs: &[Output], context: Context)
     if op.space.shape.numel() == 0 {
         return;
     }
+    match ByRows::new(op, inputs, context.level) {
+        Some(ByRows { op, layouts }) => {
+            let operands = inputs.iter().zip(&layouts);
+            // SAFETY: the same elements, of which the layouts have some once that come again.
+            let operands = operands.map(|(x, layout)| unsafe { Operand::new(x.bytes(), x.dtype, layout) });
+            let inputs: SmallVec<[Operand; 8]> = operands.collect();
+            compute(&op, &inputs, outputs, context);
+        }
+        None => compute(op, inputs, outputs, context),
+    }
+}
+
+fn compute(op: &Fused, inputs: &[Operand], outputs: &[Output], context: Context) {
     let plan = Plan::new(op, inputs, outputs, context);
     let (count, grain) = plan.cut.count_and_grain();
     context.par.ranges(count, grain, &|parts| plan.run(|room| plan.parts(room, parts.clone())));

@@ -125,7 +125,7 @@ impl Source {
             (turned, at)
         });
         let period = walk.period();
-        let pairs = Pairs::dense(walk.sizes.iter().copied().zip(walk.strides.iter().copied()));
+        let pairs = Pairs::of(&walk);
         Source { walk, pairs, period, first: Shared(first.cast_mut()), dtype: operand.dtype, of_rows, turned }
     }
 

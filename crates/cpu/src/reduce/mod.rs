@@ -48,6 +48,10 @@ const EXTREMA: usize = 1 << 14;
 /// columns of f32 pieces of 8, 20 and 40 KB took 20, 17 and 14 ms on two Zen 4 cores. Where blocks have so many terms that lanes
 /// are stored, all of a tile fit into a second cache of 1 MiB, too; smaller ones were not measured with it.
 const LANE_BYTES: usize = 40960;
+/// The same where all terms are in the third cache: what becomes of blocks stays in the first one.
+const NEAR_LANE_BYTES: usize = 4096;
+/// Bytes of terms that are there.
+const NEAR: usize = 16 << 20;
 /// The same for columns that are gathered: all lanes fit into the first cache.
 const GATHERED_LANE_BYTES: usize = 1024;
 
@@ -103,7 +107,11 @@ impl Plan {
             let least = if way == Way::Columns { lanes::ROUND } else { EXTREMA };
             blocks.unit = blocks.unit.max(least.div_ceil(blocks.inner.max(1)));
         }
-        let width = if apart == 1 { LANE_BYTES } else { GATHERED_LANE_BYTES } / sum_size(dtype);
+        let width = match apart {
+            1 if layout.shape.numel() * dtype.size() <= NEAR => NEAR_LANE_BYTES,
+            1 => LANE_BYTES,
+            _ => GATHERED_LANE_BYTES,
+        } / sum_size(dtype);
         let mut plan = Plan { kept, terms, blocks, way, width, by_block: false, together: 1 };
         let items = if way == Way::Columns { plan.column_tiles() } else { plan.kept.len() };
         plan.by_block =

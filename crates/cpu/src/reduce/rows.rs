@@ -4,6 +4,7 @@ use super::matrix::{Tree, reduce_rows};
 use super::monoid::{Accumulate, Monoid, Term};
 use super::{GATHER, GRAIN, Job, LONG, MANY, Plan};
 use crate::copy::{Pairs, gather, room};
+use crate::gemm::real::same;
 use crate::multiversion;
 use crate::walk::Walk;
 use meshwork_graph::canonical::{LANES, in_tree_order, lane_tree};
@@ -25,6 +26,7 @@ impl<T: Term> Job<'_, T> {
     pub(super) fn rows<M: Monoid<T::Sum>>(&self, op: M) {
         let (outputs, blocks) = (self.plan.kept.len(), self.plan.blocks.count());
         let par = self.context.par;
+        let pairs = Pairs::of(&self.plan.terms);
         if !self.plan.by_block {
             let grain = GRAIN / self.plan.terms.len() + 1;
             if self.plan.terms.len() <= GATHER {
@@ -34,14 +36,14 @@ impl<T: Term> Job<'_, T> {
                 let mut buffer = [M::identity(); GATHER];
                 for output in range {
                     if blocks == 1 {
-                        let root = self.row_block(op, output, 0, &mut buffer);
+                        let root = self.row_block(op, &pairs, [output, 0], &mut buffer);
                         // SAFETY: this task owns the output.
                         unsafe { *self.output.pointer().add(output) = T::narrow(root) };
                         continue;
                     }
                     let mut tree = Tree::<T::Sum>::new();
                     for block in 0..blocks {
-                        tree.push(self.row_block(op, output, block, &mut buffer), M::combine);
+                        tree.push(self.row_block(op, &pairs, [output, block], &mut buffer), M::combine);
                     }
                     // SAFETY: this task owns the output.
                     unsafe { *self.output.pointer().add(output) = T::narrow(tree.finish(M::combine)) };
@@ -52,7 +54,7 @@ impl<T: Term> Job<'_, T> {
         par.ranges(outputs * blocks, grain, &|range| {
             let mut buffer = [M::identity(); GATHER];
             for item in range {
-                let root = self.row_block(op, item / blocks, item % blocks, &mut buffer);
+                let root = self.row_block(op, &pairs, [item / blocks, item % blocks], &mut buffer);
                 // SAFETY: this task owns the root.
                 unsafe { *self.roots.pointer().add(item) = root };
             }
@@ -93,8 +95,8 @@ impl<T: Term> Job<'_, T> {
     fn row_block<M: Monoid<T::Sum>>(
         &self,
         op: M,
-        output: usize,
-        block: usize,
+        pairs: &Pairs,
+        [output, block]: [usize; 2],
         buffer: &mut [T::Sum; GATHER],
     ) -> T::Sum {
         let terms = &self.plan.terms;
@@ -113,7 +115,13 @@ impl<T: Term> Job<'_, T> {
             } else {
                 for done in (0..count).step_by(GATHER) {
                     let buffer = &mut buffer[..GATHER.min(count - done)];
-                    terms.gather(first, start + done, buffer, T::widen);
+                    match same::<T, T::Sum>() {
+                        true => {
+                            let range = start + done..start + done + buffer.len();
+                            gather(pairs, range, first, buffer.as_mut_ptr().cast::<T>());
+                        }
+                        false => terms.gather(first, start + done, buffer, T::widen),
+                    }
                     add_sums(level, op, &mut lanes, buffer);
                 }
             }
