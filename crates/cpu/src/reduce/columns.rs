@@ -12,6 +12,8 @@ use std::ops::Range;
 
 /// Numbers of a row of results that are joined with all others before the next ones are: those of all rows stay in a cache.
 const PIECE: usize = 512;
+/// Rows of which the extrema are found at once.
+const ABREAST: usize = 4;
 
 impl<T: Term> Job<'_, T> {
     pub(super) fn columns<M: Monoid<T::Sum>>(&self, op: M) {
@@ -92,6 +94,28 @@ impl<T: Term> Job<'_, T> {
         // SAFETY: the positions are those of elements.
         let first = unsafe { self.first.pointer().offset(self.plan.kept.position(outputs.start)) };
         let (_, apart) = self.plan.kept.inner();
+        if M::ANY_ORDER && apart == 1 && columns >= WIDE {
+            out.fill(M::identity());
+            let (mut rows, mut waiting) = ([first.cast_const(); ABREAST], 0);
+            self.plan.terms.runs(start, count, |_, position, run, stride| {
+                for i in 0..run {
+                    // SAFETY: as above.
+                    rows[waiting] = unsafe { first.offset(position + i as isize * stride) };
+                    waiting += 1;
+                    if waiting == ABREAST {
+                        take_rows(level, op, out, &rows);
+                        waiting = 0;
+                    }
+                }
+            });
+            // What is taken twice changes nothing.
+            if waiting > 0 {
+                let again = rows[0];
+                rows[waiting..].fill(again);
+                take_rows(level, op, out, &rows);
+            }
+            return;
+        }
         if apart == 1 && columns >= WIDE {
             let mut block = lanes::Block::<T>::new(level, [columns, count], room);
             self.plan.terms.runs(start, count, |_, position, run, stride| {
@@ -241,6 +265,16 @@ fn add_rows_body<T: Term, M: Monoid<T::Sum>>(op: M, lanes: &mut [T::Sum], offset
 }
 
 #[inline(always)]
+fn take_rows_body<T: Term, M: Monoid<T::Sum>>(_: M, out: &mut [T::Sum], rows: &[*const T; ABREAST]) {
+    // SAFETY: the caller passes rows of as many columns.
+    let [a, b, c, d] = rows.map(|row| unsafe { std::slice::from_raw_parts(row, out.len()) });
+    for (i, best) in out.iter_mut().enumerate() {
+        let (left, right) = (M::combine(a[i].widen(), b[i].widen()), M::combine(c[i].widen(), d[i].widen()));
+        *best = M::combine(*best, M::combine(left, right));
+    }
+}
+
+#[inline(always)]
 fn merge_rows_body<A: Accumulate, M: Monoid<A>>(_: M, left: &mut [A], right: &[A]) {
     for (a, b) in left.iter_mut().zip(right) {
         *a = M::combine(*a, *b);
@@ -265,6 +299,10 @@ multiversion! {
 multiversion! {
     /// Further terms of all lanes in turn for rows of outputs that lie behind each other, from `offset` on.
     fn add_rows<T: Term, M: Monoid<T::Sum>>(op: M, lanes: &mut [T::Sum], offset: usize, rows: &[T]) = add_rows_body;
+}
+multiversion! {
+    /// Combines terms of some rows with what there is, in any order.
+    fn take_rows<T: Term, M: Monoid<T::Sum>>(op: M, out: &mut [T::Sum], rows: &[*const T; ABREAST]) = take_rows_body;
 }
 multiversion! {
     /// Combines two rows of results into the left one.

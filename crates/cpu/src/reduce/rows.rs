@@ -6,6 +6,7 @@ use super::{GATHER, GRAIN, Job, LONG, MANY, Plan};
 use crate::copy::{Pairs, gather, room};
 use crate::gemm::real::same;
 use crate::multiversion;
+use crate::stream::{LINE, prefetch};
 use crate::walk::Walk;
 use meshwork_graph::canonical::{LANES, in_tree_order, lane_tree};
 use std::ops::Range;
@@ -115,6 +116,12 @@ impl<T: Term> Job<'_, T> {
             } else {
                 for done in (0..count).step_by(GATHER) {
                     let buffer = &mut buffer[..GATHER.min(count - done)];
+                    let next = start + done + buffer.len();
+                    terms.runs(next, GATHER.min(terms.len() - next), |_, position, count, stride| {
+                        let bytes = if stride == 1 { count * size_of::<T>() } else { 0 };
+                        let from = first.wrapping_offset(position).cast::<u8>();
+                        (0..bytes).step_by(LINE).for_each(|at| prefetch(from.wrapping_add(at)));
+                    });
                     match same::<T, T::Sum>() {
                         true => {
                             let range = start + done..start + done + buffer.len();
