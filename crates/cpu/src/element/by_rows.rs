@@ -7,7 +7,7 @@ use meshwork_graph::Layout;
 use meshwork_graph::ops::{Code, Fused, Instr, Source};
 
 /// Elements of such a row, at least.
-const LEAST: usize = 32;
+const LEAST: usize = 16;
 /// Elements of a region for which it is worth finding out.
 const MANY: usize = 1 << 14;
 

@@ -36,8 +36,8 @@ const GRAIN: usize = 1 << 15;
 const PARTS: usize = 8;
 /// Terms that are gathered at once, a multiple of the lanes.
 const GATHER: usize = 1024;
-/// Runs of at least so many terms are added where they lie.
-const LONG: usize = 256;
+/// Runs of at least so many terms are added where they lie: their ends, lane by lane, take as long as many vectors.
+const LONG: usize = 1024;
 /// Up to so many terms it pays to gather columns of outputs that do not lie behind each other.
 const SHORT: usize = 32;
 /// Terms that are combined all at once, at least, where any order gives the same: a chain of comparisons would wait for itself.

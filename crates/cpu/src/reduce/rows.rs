@@ -11,6 +11,9 @@ use crate::walk::Walk;
 use meshwork_graph::canonical::{LANES, in_tree_order, lane_tree};
 use std::ops::Range;
 
+/// Terms of a run from which the next one is asked for: processors do not see it coming.
+const FAR: usize = 64;
+
 impl<T: Term> Job<'_, T> {
     pub(super) fn matrix<M: Monoid<T::Sum>>(&self, op: M) {
         let terms = self.plan.terms.len();
@@ -116,12 +119,12 @@ impl<T: Term> Job<'_, T> {
             } else {
                 for done in (0..count).step_by(GATHER) {
                     let buffer = &mut buffer[..GATHER.min(count - done)];
-                    let next = start + done + buffer.len();
-                    terms.runs(next, GATHER.min(terms.len() - next), |_, position, count, stride| {
-                        let bytes = if stride == 1 { count * size_of::<T>() } else { 0 };
-                        let from = first.wrapping_offset(position).cast::<u8>();
-                        (0..bytes).step_by(LINE).for_each(|at| prefetch(from.wrapping_add(at)));
-                    });
+                    if stride == 1 && run >= FAR {
+                        let next = start + done + buffer.len();
+                        terms.runs(next, GATHER.min(terms.len() - next), |_, position, count, _| {
+                            ask_for(first.wrapping_offset(position), count);
+                        });
+                    }
                     match same::<T, T::Sum>() {
                         true => {
                             let range = start + done..start + done + buffer.len();
@@ -135,6 +138,12 @@ impl<T: Term> Job<'_, T> {
         }
         lane_tree(lanes, M::combine)
     }
+}
+
+/// Asks for the lines of so many elements.
+fn ask_for<T>(first: *const T, count: usize) {
+    let first = first.cast::<u8>();
+    (0..count * size_of::<T>()).step_by(LINE).for_each(|at| prefetch(first.wrapping_add(at)));
 }
 
 #[inline(always)]

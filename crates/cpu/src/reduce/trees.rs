@@ -46,8 +46,8 @@ pub fn sums_of_f32(level: Level) -> Trees<f32> {
 pub fn results_of_f32(level: Level) -> Option<ResultsOf<f32>> {
     match level {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the processor has the level.
         Level::Avx512 | Level::Avx512Bf16 => {
+            // SAFETY: the processor has the level.
             Some(|x, blocks, results| unsafe { sums_x86::results(x, blocks, results) })
         }
         _ => None,
