@@ -152,14 +152,19 @@ impl Source {
         }
     }
 
-    /// Whether a tile of so many single elements finds all it needs, where it lies or in a slot of as many of the widest type.
+    /// Whether tiles of up to so many single elements find all they need, wherever they begin: where it lies, or in a slot of as
+    /// many of the widest type.
     pub fn is_there(&self, tile: usize) -> bool {
-        self.walk.is_dense() || self.walk.is_constant() || self.room_for_repeats(tile) <= tile
+        self.walk.is_dense() || self.walk.is_constant() || self.room_for(tile + self.period) <= tile
     }
 
-    /// How many elements of the widest type take as much room in a slot as what repeats itself does, wherever a tile of so many elements begins.
+    /// How many elements of the widest type take as much room in a slot as what comes again and again does for tiles of so many elements.
     fn room_for_repeats(&self, tile: usize) -> usize {
-        let count = if tile.is_multiple_of(self.period) { tile } else { tile + self.period };
+        self.room_for(if tile.is_multiple_of(self.period) { tile } else { tile + self.period })
+    }
+
+    /// How many elements of the widest type take as much room as so many of these.
+    fn room_for(&self, count: usize) -> usize {
         (count * held(self.dtype).size()).div_ceil(size_of::<u64>())
     }
 
