@@ -30,8 +30,10 @@ fn pad<T: Number>(op: &Pad, input: Operand, mut output: Output, context: Context
     let strides = output.shape.strides();
     let start: usize = (0..rank).map(|d| op.low[d] * strides[d] as usize).sum();
     let steps: SmallVec<[isize; 6]> = (0..rank).map(|d| strides[d] * (op.interior[d] as isize + 1)).collect();
+    // Without elements the first place may lie outside.
+    let first = out.pointer().wrapping_add(start);
     // SAFETY: the shapes fit, so these are places of the output, one for each element.
-    unsafe { copy::place(&input, &steps, out.pointer().add(start).cast(), context) };
+    unsafe { copy::place(&input, &steps, first.cast(), context) };
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub(crate) const GRAIN: usize = 1 << 14;
 const PART: usize = 1 << 14;
 
 thread_local! {
-    /// Where a thread puts together what goes past the caches.
+    /// Where a thread puts together what goes past the caches, or gathers what it reads at once.
     static ROOM: Cell<Vec<Line>> = const { Cell::new(vec![]) };
 }
 

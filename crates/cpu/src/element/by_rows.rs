@@ -2,8 +2,10 @@
 //! machine code goes from row to row by itself then, where a tile would end with each row or be spread out before.
 
 use super::cut::{TILE, goes_by_rows};
+use super::native;
 use crate::{Level, Operand};
 use meshwork_graph::Layout;
+use meshwork_graph::canonical::LANES;
 use meshwork_graph::ops::{Code, Fused, Instr, Source};
 
 /// Elements of such a row, at least.
@@ -32,12 +34,14 @@ impl ByRows {
     pub fn new(op: &Fused, inputs: &[Operand], level: Level) -> Option<ByRows> {
         let shape = &op.space.shape;
         let is_of_elements = op.space.row_dims == shape.rank() && shape.numel() >= MANY;
-        if !is_of_elements || inputs.iter().all(|x| x.layout.is_contiguous()) {
+        if !is_of_elements || inputs.iter().all(|x| is_simple(x.layout)) {
             return None;
         }
         (1..shape.rank()).find_map(|row_dims| {
             let columns: usize = shape[row_dims..].iter().product();
-            if !(LEAST..=TILE).contains(&columns) {
+            // Without masks the end of each row would be a call of its own.
+            let ends_well = native::cuts_rows(columns, level) || columns.is_multiple_of(LANES);
+            if !(LEAST..=TILE).contains(&columns) || !ends_well {
                 return None;
             }
             let lies: Option<Vec<Along>> = inputs.iter().map(|x| along(x.layout, row_dims)).collect();
@@ -82,6 +86,11 @@ impl ByRows {
             layouts: inputs.iter().zip(lies).map(layout).collect(),
         }
     }
+}
+
+/// Whether tiles of single elements read it where it lies, from one end to the other, or the same element of it.
+fn is_simple(layout: &Layout) -> bool {
+    layout.is_contiguous() || (0..layout.shape.rank()).all(|d| layout.shape[d] == 1 || layout.strides[d] == 0)
 }
 
 /// How an operand lies along rows, of which the first dimensions are the numbers, if that is simple.
