@@ -81,7 +81,8 @@ impl Search {
         context.par.ranges(self.others.len(), GRAIN / self.size + 1, &|range| {
             for at in range.clone().step_by(WIDTH) {
                 let count = WIDTH.min(range.end - at);
-                let starts: [isize; WIDTH] = std::array::from_fn(|i| self.others.position(at + i % count));
+                let mut starts = [0; WIDTH];
+                starts[..count].iter_mut().enumerate().for_each(|(i, start)| *start = self.others.position(at + i));
                 // SAFETY: this task owns these outputs.
                 let positions = unsafe { self.out.slice(at, count) };
                 let first = first.pointer().cast_const();

@@ -23,11 +23,9 @@ pub fn run<'a>(op: &Concat, inputs: &[Operand<'a>], output: Output, context: Con
     let strides = output.shape.strides();
     let mut start = 0;
     let part = |input: &Operand<'a>| {
-        let dims = input.shape().iter().zip(&input.layout.strides).zip(&strides);
-        let pairs = Pairs::over(dims.map(|((&size, &from), &to)| (size, from, to)));
         let at = start;
         start += input.shape()[op.dim] * strides[op.dim] as usize;
-        Part { input: *input, pairs, at }
+        Part { input: *input, pairs: Pairs::between(input.layout, &strides), at }
     };
     let parts: SmallVec<[Part; 4]> = inputs.iter().map(part).filter(|part| part.pairs.len() > 0).collect();
     let rows: usize = output.shape[..op.dim].iter().product();

@@ -88,6 +88,11 @@ pub fn prefetch_to_write(first: *mut u8, bytes: usize) {
     let _ = (first, bytes);
 }
 
+/// Asks for the lines of so many elements.
+pub fn prefetch_all<T>(first: *const T, count: usize) {
+    (0..count * size_of::<T>()).step_by(LINE).for_each(|at| prefetch(first.cast::<u8>().wrapping_add(at)));
+}
+
 /// Asks for all lines of a value. They come together, while a thread that reads one after the other waits for each.
 pub fn prefetch_value<T: ?Sized>(value: &T) {
     let first: *const u8 = std::ptr::from_ref(value).cast();

@@ -41,8 +41,7 @@ pub fn run(input: Operand, output: Output, context: Context) {
 /// # Safety
 /// All these places must be writable, no two elements have the same one, and nobody else use them meanwhile.
 pub(crate) unsafe fn place(input: &Operand, strides: &[isize], out: *mut u8, context: Context) {
-    let dims = input.shape().iter().zip(&input.layout.strides).zip(strides);
-    let pairs = Pairs::over(dims.map(|((&size, &from), &to)| (size, from, to)));
+    let pairs = Pairs::between(input.layout, strides);
     if pairs.len() == 0 {
         return;
     }

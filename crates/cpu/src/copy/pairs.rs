@@ -1,6 +1,7 @@
 //! Elements that have a place in two memories each.
 
 use crate::walk::Walk;
+use meshwork_graph::Layout;
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -44,6 +45,12 @@ impl Pairs {
             pairs.to.push(1);
         }
         pairs
+    }
+
+    /// The elements of a layout, which are written so far apart in each dimension.
+    pub fn between(layout: &Layout, to: &[isize]) -> Self {
+        let dims = layout.shape.iter().zip(&layout.strides).zip(to);
+        Pairs::over(dims.map(|((&size, &from), &to)| (size, from, to)))
     }
 
     /// The elements of `(size, distance read)` dimensions, which are written behind each other.

@@ -5,7 +5,7 @@ use super::pairs::Pairs;
 use super::{GRAIN, room};
 use crate::gemm::pack;
 use crate::operand::Shared;
-use crate::stream::{LINE, prefetch};
+use crate::stream::prefetch_all;
 use crate::walk::Walk;
 use crate::{Context, Level, stream};
 
@@ -142,8 +142,7 @@ impl Band<'_> {
             let next = left + EDGE;
             let next_count = if next < end { find(&mut places[1], next) } else { 0 };
             for &place in places[1][..next_count].iter().filter(|_| self.asks) {
-                let column = from.wrapping_offset(place).cast::<u8>();
-                (0..self.rows * size_of::<T>()).step_by(LINE).for_each(|at| prefetch(column.wrapping_add(at)));
+                prefetch_all(from.wrapping_offset(place), self.rows);
             }
             // SAFETY: the caller's promise.
             unsafe { tile(self.level, from, &places[0][..count], self.rows, step, to.add(left - first)) };

@@ -6,7 +6,7 @@ use super::{GATHER, GRAIN, Job, LONG, MANY, Plan};
 use crate::copy::{Pairs, gather, room};
 use crate::gemm::real::same;
 use crate::multiversion;
-use crate::stream::{LINE, prefetch};
+use crate::stream::prefetch_all;
 use crate::walk::Walk;
 use meshwork_graph::canonical::{LANES, in_tree_order, lane_tree};
 use std::ops::Range;
@@ -122,7 +122,7 @@ impl<T: Term> Job<'_, T> {
                     if stride == 1 && run >= FAR {
                         let next = start + done + buffer.len();
                         terms.runs(next, GATHER.min(terms.len() - next), |_, position, count, _| {
-                            ask_for(first.wrapping_offset(position), count);
+                            prefetch_all(first.wrapping_offset(position), count);
                         });
                     }
                     match same::<T, T::Sum>() {
@@ -138,12 +138,6 @@ impl<T: Term> Job<'_, T> {
         }
         lane_tree(lanes, M::combine)
     }
-}
-
-/// Asks for the lines of so many elements.
-fn ask_for<T>(first: *const T, count: usize) {
-    let first = first.cast::<u8>();
-    (0..count * size_of::<T>()).step_by(LINE).for_each(|at| prefetch(first.wrapping_add(at)));
 }
 
 #[inline(always)]
