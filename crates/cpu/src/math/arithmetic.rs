@@ -3,6 +3,9 @@
 
 use super::functions;
 
+/// Numbers to choose from.
+pub type Table = [f32; 16];
+
 /// Arithmetic on f32, or on whatever stands for them. Every operation rounds once, to the nearest.
 pub trait Arithmetic {
     type Float: Copy;
@@ -26,6 +29,8 @@ pub trait Arithmetic {
     fn abs(&mut self, x: Self::Float) -> Self::Float;
     fn neg(&mut self, x: Self::Float) -> Self::Float;
     fn copysign(&mut self, size: Self::Float, sign: Self::Float) -> Self::Float;
+    /// The greater; anything where one is NaN.
+    fn greater(&mut self, a: Self::Float, b: Self::Float) -> Self::Float;
 
     fn is_less(&mut self, a: Self::Float, b: Self::Float) -> Self::Mask;
     /// Whether a ≥ b.
@@ -45,6 +50,9 @@ pub trait Arithmetic {
     /// The sign comes from above.
     fn shift_right(&mut self, x: Self::Int, bits: u8) -> Self::Int;
     fn choose_int(&mut self, mask: Self::Mask, a: Self::Int, b: Self::Int) -> Self::Int;
+
+    /// The number that every table has at the lowest four bits of `index`.
+    fn of_tables<const N: usize>(&mut self, tables: &'static [Table; N], index: Self::Int) -> [Self::Float; N];
 
     /// c₀ rᵏ + … + cₖ.
     #[inline(always)]
@@ -127,6 +135,11 @@ impl Arithmetic for Plain {
     }
 
     #[inline(always)]
+    fn greater(&mut self, a: f32, b: f32) -> f32 {
+        if a > b { a } else { b }
+    }
+
+    #[inline(always)]
     fn is_less(&mut self, a: f32, b: f32) -> bool {
         a < b
     }
@@ -194,5 +207,10 @@ impl Arithmetic for Plain {
     #[inline(always)]
     fn choose_int(&mut self, mask: bool, a: i32, b: i32) -> i32 {
         if mask { a } else { b }
+    }
+
+    #[inline(always)]
+    fn of_tables<const N: usize>(&mut self, tables: &'static [Table; N], index: i32) -> [f32; N] {
+        std::array::from_fn(|i| tables[i][(index & 15) as usize])
     }
 }

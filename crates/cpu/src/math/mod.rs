@@ -22,7 +22,7 @@
 mod arithmetic;
 pub(crate) mod functions;
 
-pub(crate) use arithmetic::Arithmetic;
+pub(crate) use arithmetic::{Arithmetic, Table};
 
 use arithmetic::Plain;
 use functions::{ROUND, exp_tail, power_of_two, reduce_exp};

@@ -3,6 +3,7 @@
 use super::Refused;
 use super::program::{Elements, Place, Program, Source, Step, Value};
 use super::target::Target;
+use crate::math::Table;
 use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, Instruction, InstructionBlock, MemoryOperand, OpKind, Register,
 };
@@ -45,26 +46,34 @@ pub mod entries {
     pub const ADDRESSES: usize = 4;
 }
 
-/// The bytes of the function, and its table of constants. What is one number for all lanes is read once, before the loop, as
+/// The bytes of the function, and its constants. What is one number for all lanes is read once, before the loop, as
 /// far as there are registers for it.
 pub fn assemble<T: Target>(program: &Program) -> Result<(Vec<u8>, Vec<u32>), Refused> {
     let spread = program.spread();
     let fixed = |count: usize| {
-        let program = program.with_fixed(T::CODES.broadcast, &spread[..count]);
+        let program = program.with_fixed::<T>(&spread[..count]);
         registers::<T>(&program).map(|registers| (program, registers))
     };
     let (program, (registers, sums, lines)) =
         (1..=spread.len()).rev().find_map(|count| fixed(count).ok()).map_or_else(|| fixed(0), Ok)?;
     let (constants, instructions, target) = (vec![], vec![], PhantomData::<T>);
-    let mut assembly =
-        Assembly { program: &program, registers, sums, lines, constants, instructions, labels: 0, target };
+    let mut tables: Vec<&Table> = vec![];
+    for source in program.steps.iter().flat_map(|step| &step.sources) {
+        match *source {
+            Source::Table { table, .. } if !tables.contains(&table) => tables.push(table),
+            _ => {}
+        }
+    }
+    let program = &program;
+    let mut assembly = Assembly { program, registers, sums, lines, tables, constants, instructions, labels: 0, target };
     assembly.function();
     let block = InstructionBlock::new(&assembly.instructions, 0);
     let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE);
     // What no instruction reads as one number for all lanes stands there for each.
     let times = if T::HAS_MASKS { 1 } else { T::LANES };
-    let constants = assembly.constants.iter().flat_map(|&bits| std::iter::repeat_n(bits, times)).collect();
-    Ok((encoded.expect("instructions that the encoder knows").code_buffer, constants))
+    let constants = assembly.constants.iter().flat_map(|&bits| std::iter::repeat_n(bits, times));
+    let tables = assembly.tables.iter().flat_map(|table| table.map(f32::to_bits));
+    Ok((encoded.expect("instructions that the encoder knows").code_buffer, tables.chain(constants).collect()))
 }
 
 /// The registers of values that have one, of sums, and of lines that are put together, with their addresses.
@@ -144,6 +153,8 @@ struct Assembly<'a, T> {
     sums: Vec<Register>,
     /// For the address of each result that goes past the caches the line that is put together, where rows are cut.
     lines: Vec<(u16, Register)>,
+    /// They are ahead of the constants, so that each is a line.
+    tables: Vec<&'a Table>,
     constants: Vec<u32>,
     instructions: Vec<Instruction>,
     labels: u64,
@@ -179,7 +190,7 @@ impl<T: Target> Assembly<'_, T> {
             self.address(i as u16, register);
         }
         let [row, last] = std::array::from_fn(|_| self.label());
-        self.fixed(|source| matches!(source, Source::Constant(_)));
+        self.fixed(|source| !matches!(source, Source::One { .. }));
         self.place(row);
         self.fixed(|source| matches!(source, Source::One { .. }));
         match self.program.cuts_at {
@@ -471,13 +482,15 @@ impl<T: Target> Assembly<'_, T> {
                         self.constants.push(bits);
                         self.constants.len() - 1
                     });
-                    instruction.set_op_kind(operand, OpKind::Memory);
-                    instruction.set_memory_base(CONSTANTS);
                     let numbers = if T::HAS_MASKS { 1 } else { T::LANES };
-                    instruction.set_memory_displacement64((4 * numbers * place) as u64);
-                    instruction.set_memory_displ_size(8);
+                    let tables = self.tables.len() * size_of::<Table>();
+                    constant(&mut instruction, operand, tables + 4 * numbers * place);
                     // A broadcast itself reads one number.
                     instruction.set_is_broadcast(T::HAS_MASKS && step.code != T::CODES.broadcast);
+                }
+                Source::Table { table, first } => {
+                    let place = self.tables.iter().position(|known| *known == table).expect("a table of the program");
+                    constant(&mut instruction, operand, place * size_of::<Table>() + 4 * usize::from(first));
                 }
                 Source::One { address } => {
                     let base = self.base(address);
@@ -535,4 +548,12 @@ impl<T: Target> Assembly<'_, T> {
         instruction.set_op_kind(operand, OpKind::Register);
         instruction.set_op_register(operand, named);
     }
+}
+
+/// Makes an operand of what is so many bytes behind the beginning of the constants.
+fn constant(instruction: &mut Instruction, operand: u32, bytes: usize) {
+    instruction.set_op_kind(operand, OpKind::Memory);
+    instruction.set_memory_base(CONSTANTS);
+    instruction.set_memory_displacement64(bytes as u64);
+    instruction.set_memory_displ_size(8);
 }

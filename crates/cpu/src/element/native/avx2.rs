@@ -2,6 +2,7 @@
 
 use super::program::{Builder, Source};
 use super::target::{Codes, SIGN, Target};
+use crate::math::Table;
 use iced_x86::{Code as X86, Register};
 
 pub struct Avx2;
@@ -106,6 +107,18 @@ impl Target for Avx2 {
         let size = code.either(codes.and, size, Source::Constant(!SIGN));
         let sign = code.either(codes.and, sign, Source::Constant(SIGN));
         code.vector(codes.or, &[size, sign])
+    }
+
+    fn of_tables<const N: usize>(code: &mut Builder<Self>, tables: &'static [Table; N], index: Source) -> [Source; N] {
+        // A blend looks at the highest bit.
+        let is_upper = code.shift(Self::CODES.shift_left, index, 28);
+        let number = |i: usize| {
+            let table = &tables[i];
+            let [lower, upper] = [0, 8]
+                .map(|first| code.vector(X86::VEX_Vpermps_ymm_ymm_ymmm256, &[index, Source::Table { table, first }]));
+            Self::blend(code, is_upper, upper, lower)
+        };
+        std::array::from_fn(number)
     }
 }
 

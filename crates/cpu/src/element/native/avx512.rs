@@ -2,6 +2,7 @@
 
 use super::program::{Builder, Source};
 use super::target::{Codes, SIGN, Target};
+use crate::math::Table;
 use iced_x86::{Code as X86, Register};
 
 pub struct Avx512;
@@ -103,5 +104,13 @@ impl Target for Avx512 {
         // Where the third operand has a 1, the bit of the second.
         let sources = [size, sign, Source::Constant(SIGN)];
         code.over(X86::EVEX_Vpternlogd_zmm_k1z_zmm_zmmm512b32_imm8, &sources, Some(0b1101_1000))
+    }
+
+    fn of_tables<const N: usize>(code: &mut Builder<Self>, tables: &'static [Table; N], index: Source) -> [Source; N] {
+        let number = |i: usize| {
+            let table = Source::Table { table: &tables[i], first: 0 };
+            code.vector(X86::EVEX_Vpermps_zmm_k1z_zmm_zmmm512b32, &[index, table])
+        };
+        std::array::from_fn(number)
     }
 }

@@ -5,7 +5,7 @@ use super::target::{NO_EXCEPTION, ONE, SIGN, Target};
 use super::{Run, Stored};
 use crate::element::operands::is_half;
 use crate::element::place::is_exact;
-use crate::math::{Arithmetic, functions};
+use crate::math::{Arithmetic, Table, functions};
 use half::{bf16, f16};
 use meshwork_graph::ops::{BinaryOp, Code, Element, Instr, UnaryOp};
 use meshwork_graph::{DType, Scalar};
@@ -284,6 +284,10 @@ impl<T: Target> Arithmetic for Lowering<'_, T> {
         T::copysign(&mut self.code, size, sign)
     }
 
+    fn greater(&mut self, a: Source, b: Source) -> Source {
+        self.code.pair(T::CODES.max, a, b)
+    }
+
     fn is_less(&mut self, a: Source, b: Source) -> Source {
         self.binary(BinaryOp::Lt, a, b)
     }
@@ -338,6 +342,10 @@ impl<T: Target> Arithmetic for Lowering<'_, T> {
 
     fn choose_int(&mut self, mask: Source, a: Source, b: Source) -> Source {
         self.blend(mask, a, b)
+    }
+
+    fn of_tables<const N: usize>(&mut self, tables: &'static [Table; N], index: Source) -> [Source; N] {
+        T::of_tables(&mut self.code, tables, index)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Machine instructions before their values have registers, and how they are written one after the other.
 
 use super::target::Target;
+use crate::math::Table;
 use iced_x86::Code as X86;
 use smallvec::{SmallVec, smallvec};
 use std::marker::PhantomData;
@@ -24,6 +25,11 @@ pub enum Source {
     Value(Value),
     /// 32 bits for all lanes, from the table of constants.
     Constant(u32),
+    /// The numbers of a table from one of them on, as many as there are lanes.
+    Table {
+        table: &'static Table,
+        first: u8,
+    },
     /// The elements at an address.
     Memory(Elements),
     /// The f32 at an address.
@@ -137,9 +143,9 @@ impl Program {
         Program { steps, fixed: 0, parts: 2, sums: self.sums.clone(), ..*self }
     }
 
-    /// Constants and numbers that are one for all elements of a row, those that are read most often first.
+    /// Constants, tables and numbers that are one for all elements of a row, those that are read most often first.
     pub fn spread(&self) -> Vec<Source> {
-        let is_spread = |source: &&Source| matches!(source, Source::Constant(_) | Source::One { .. });
+        let is_spread = |source: &&Source| !matches!(source, Source::Value(_) | Source::Memory(_) | Source::Sum(_));
         let mut found: Vec<(Source, usize)> = vec![];
         for &source in self.steps.iter().flat_map(|step| &step.sources).filter(is_spread) {
             match found.iter_mut().find(|(known, _)| *known == source) {
@@ -151,10 +157,11 @@ impl Program {
         found.into_iter().map(|(source, _)| source).collect()
     }
 
-    /// The same with some of [`spread`](Self::spread) in registers from before the loop on, to which `broadcast` brings them.
-    pub fn with_fixed(&self, broadcast: X86, fixed: &[Source]) -> Program {
+    /// The same with some of [`spread`](Self::spread) in registers from before the loop on.
+    pub fn with_fixed<T: Target>(&self, fixed: &[Source]) -> Program {
+        let broadcast = T::CODES.broadcast;
         let to_registers = fixed.iter().map(|&source| Step {
-            code: broadcast,
+            code: if matches!(source, Source::Table { .. }) { T::CODES.load } else { broadcast },
             to: Place::Vector,
             sources: smallvec![source],
             immediate: None,

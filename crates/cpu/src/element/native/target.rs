@@ -1,6 +1,7 @@
 //! What instruction sets differ in.
 
 use super::program::{Builder, Source};
+use crate::math::Table;
 use iced_x86::{Code as X86, Register};
 
 pub const SIGN: u32 = 0x8000_0000;
@@ -47,6 +48,9 @@ pub trait Target: Sized {
 
     /// The first number with the sign of the second.
     fn copysign(code: &mut Builder<Self>, size: Source, sign: Source) -> Source;
+
+    /// The numbers of tables at the lowest four bits of an index.
+    fn of_tables<const N: usize>(code: &mut Builder<Self>, tables: &'static [Table; N], index: Source) -> [Source; N];
 }
 
 /// Instructions that all targets have.
