@@ -45,7 +45,9 @@ impl Placing<'_> {
         let (places, run) = self.asking(run, share);
         if let Ok(asking) = native::compile(&run, self.region.level) {
             if !steps.is_empty() {
-                steps.extend(run.asks.iter().map(|&bytes| bytes as isize * self.region.op.space.columns() as isize));
+                let space = &self.region.op.space;
+                let elements = if space.inner_dims > 0 { 1 } else { space.columns() as isize };
+                steps.extend(run.asks.iter().map(|&bytes| bytes as isize * elements));
             }
             (self.placement.natives[*native], *asks) = (asking, Asks { places, share });
         }

@@ -153,8 +153,8 @@ impl Tail {
                 From::Memory { first: Shared(outputs[k].bytes()), steps }
             }
             Place::Slot(slot) => From::Constant(Shared(constants[slot].0.as_mut_ptr())),
-            Place::Repeated { .. } | Place::Kept { .. } | Place::Turned(_) => {
-                unreachable!("no row is kept, and no operand turned or repeated")
+            Place::Repeated { .. } | Place::Kept { .. } | Place::Turned(_) | Place::Combined(_) => {
+                unreachable!("no row is kept or combined, and no operand turned or repeated")
             }
         };
         let (native, operands) = (*native, operands.iter().map(&mut operand).collect());

@@ -1,8 +1,10 @@
 //! Fused regions, run tile by tile: all instructions on up to 1,024 elements, whole rows of them, whose registers stay in
 //! the first cache, then on the next ones; where machine code does all that is done to elements on more, which stay in the
-//! second. Rows with more than 1,024 elements take several passes (`wide.rs`).
+//! second. Rows with more than 1,024 elements take several passes (`wide.rs`), and so do those that lie beside
+//! each other (`beside.rs`).
 
 mod ahead;
+mod beside;
 mod by_rows;
 mod cut;
 pub mod epilogue;
@@ -63,6 +65,8 @@ enum Place {
     Output(usize),
     /// In the room of an input that is read by strips, as it is held in a slot; its tiles are parts of a strip's rows.
     Turned(usize),
+    /// In what the terms of an instruction are combined with, of rows that lie beside each other.
+    Combined(usize),
     /// For a whole row of elements of so many bytes, in a line that begins so many bytes behind the slots.
     Kept {
         at: usize,
@@ -80,7 +84,8 @@ enum Step {
     Compute { index: usize, to: Place },
     /// Runs machine code, which asks for other operands in what comes next.
     /// Where it spreads values of rows over their elements it goes from row to row, so many bytes in each operand; otherwise
-    /// there are no steps, and all rows are computed as one.
+    /// there are no steps, and all rows are computed as one. Of rows that lie beside each other steps are bytes of an element, and
+    /// none for what all columns have in common.
     Run { native: usize, operands: Vec<Place>, asks: Asks, of_rows: bool, steps: Vec<isize>, sums: Sums },
     /// Adds up the lanes of a sum's blocks, which machine code has left in a slot.
     Sum { index: usize, lanes: usize, to: Place },
@@ -150,7 +155,9 @@ impl<'a> Plan<'a> {
     fn new(op: &'a Fused, inputs: &[Operand], outputs: &[Output], context: Context) -> Self {
         let mut cut = Cut::new(op, inputs, outputs, context);
         let mut behind = 0;
-        let source = |(operand, of_rows): (&Operand, bool)| Source::new(operand, of_rows, &cut, &mut behind);
+        let source = |(operand, of_rows): (&Operand, bool)| {
+            Source::new(operand, of_rows, op.space.column_dims(), &cut, &mut behind)
+        };
         let sources: Vec<Source> = inputs.iter().zip(op.inputs.iter().map(|x| x.of_rows)).map(source).collect();
         let lies: SmallVec<[Lies; 8]> = sources.iter().map(|source| source.lies(&cut)).collect();
         let written = |(&register, output): (&u16, &Output)| Written::new(op.of_rows(register), output, &cut, &sources);
@@ -178,9 +185,10 @@ impl<'a> Plan<'a> {
 
     /// Computes some tiles, or parts of bands.
     fn parts(&self, room: Room, parts: Range<usize>) {
-        match self.cut.bands {
-            Some(bands) => self.bands(room, parts, bands),
-            None => self.tiles(room, parts),
+        match (&self.placement.wide, self.cut.beside, self.cut.bands) {
+            (Some(wide), Some(beside), _) => self.bundles(wide, beside, room, parts),
+            (_, _, Some(bands)) => self.bands(room, parts, bands),
+            _ => self.tiles(room, parts),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::walk::{Walk, extent};
 use crate::{Operand, Output};
 use meshwork_graph::DType;
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// How an input lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,6 +61,8 @@ pub struct Source {
     pub first: Shared<u8>,
     pub dtype: DType,
     pub of_rows: bool,
+    /// Elements from column to column of rows that lie beside each other, if it is as far everywhere.
+    pub step: Option<isize>,
     /// How it is read by strips of rows, and where these are behind the slots and the rows that are kept.
     pub turned: Option<(Turned, usize)>,
 }
@@ -89,15 +92,21 @@ impl Written {
                 over.push(i as u16);
             }
         }
-        let [tile, row] = match of_rows || cut.columns == 1 {
-            true => [cut.tile_rows; 2],
-            false => [cut.tile_rows * cut.columns, cut.columns],
+        let [tile, row] = match cut.beside {
+            Some(beside) => [beside.width, beside.inner],
+            None if of_rows || cut.columns == 1 => [cut.tile_rows; 2],
+            None => [cut.tile_rows * cut.columns, cut.columns],
         };
         let is_line = |bytes: usize| bytes.is_multiple_of(size_of::<Line>());
         let goes = match () {
             _ if !over.is_empty() || bytes < stream::STREAM_BYTES => Goes::Cached,
             // A tile is one row then.
             _ if of_rows && cut.columns > TILE => Goes::Cached,
+            _ if cut.beside.is_some()
+                && (of_rows || !is_line(first) || !is_line(tile * size) || !is_line(row * size)) =>
+            {
+                Goes::Cached
+            }
             _ if !is_line(first) || !is_line(tile * size) => Goes::Streamed,
             _ if is_line(row * size) => Goes::Lines,
             _ if cut.cuts_rows => Goes::CutRows,
@@ -113,25 +122,41 @@ impl Written {
 }
 
 impl Source {
-    /// An operand of rows or of elements. What it needs behind the slots and the rows that are kept comes behind so many bytes.
-    pub fn new(operand: &Operand, of_rows: bool, cut: &Cut, behind: &mut usize) -> Self {
+    /// An operand of rows or of elements, whose columns have these dimensions. What it needs behind the slots and the rows that are kept comes behind so many bytes.
+    pub fn new(operand: &Operand, of_rows: bool, columns: Range<usize>, cut: &Cut, behind: &mut usize) -> Self {
         // SAFETY: the offset is that of an element.
         let first = unsafe { operand.bytes().add(operand.layout.offset * operand.dtype.size()) };
         let walk = Walk::new(operand.layout);
         let window = cut.bands.map_or(usize::MAX, |bands| bands.tile);
-        let turned = Turned::new(&walk, operand.dtype, window).map(|turned| {
+        let turned = if cut.beside.is_some() { None } else { Turned::new(&walk, operand.dtype, window) };
+        let turned = turned.map(|turned| {
             let at = *behind;
             *behind += turned.bytes().next_multiple_of(size_of::<Line>());
             (turned, at)
         });
         let period = walk.period();
         let pairs = Pairs::of(&walk);
-        Source { walk, pairs, period, first: Shared(first.cast_mut()), dtype: operand.dtype, of_rows, turned }
+        let step = match of_rows || cut.beside.is_none() {
+            true => Some(0),
+            false => {
+                let columns = Walk::over(columns.map(|d| (operand.layout.shape[d], operand.layout.strides[d])));
+                (columns.sizes.len() == 1).then_some(columns.strides[0])
+            }
+        };
+        Source { walk, pairs, period, first: Shared(first.cast_mut()), dtype: operand.dtype, of_rows, step, turned }
     }
 
     /// How its tiles lie. Machine code that goes by rows can read the same one for each.
     pub fn lies(&self, cut: &Cut) -> Lies {
         let (inner, stride) = self.walk.inner();
+        if let Some(beside) = cut.beside {
+            let is_together = stride == 1 && inner.is_multiple_of(beside.inner) && self.step.is_some();
+            return match self.walk.is_constant() {
+                true => Lies::Constant,
+                false if is_together => Lies::Dense,
+                false => Lies::Otherwise,
+            };
+        }
         let (row, tile) = (cut.row(), cut.whole_rows());
         let is_row = row.is_some_and(|row| !self.of_rows && inner.is_multiple_of(row));
         let elements = tile.map(|[rows, columns]| if self.of_rows { rows } else { rows * columns });

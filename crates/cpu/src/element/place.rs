@@ -12,7 +12,7 @@ use super::{Place, SEVERAL, Step, is_constant};
 use crate::Level;
 use crossbeam_utils::CachePadded;
 use meshwork_graph::DType;
-use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, ReduceOp, UnaryOp};
+use meshwork_graph::ops::{BinaryOp, Code, Element, Fused, Instr, ReduceOp, UnaryOp};
 use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
@@ -157,7 +157,8 @@ impl<'a> Placing<'a> {
     }
 
     fn place(mut self) -> Placement {
-        if self.region.op.space.columns() > TILE {
+        let space = &self.region.op.space;
+        if space.columns() > TILE || space.inner_dims > 0 {
             self.placement.wide = Some(self.place_wide());
             return self.placement;
         }
@@ -367,7 +368,8 @@ impl<'a> Placing<'a> {
         let native = native::compile(&self.run(places, run, (reads, results), sums), self.region.level)?;
         let (Region { op, lies, .. }, placement) = (self.region, &self.placement);
         let registers = || reads.iter().chain(results);
-        let operands = registers().map(|&register| places[usize::from(register)]).collect();
+        let place = |&register: &u16| places[usize::from(register)];
+        let mut operands: Vec<Place> = registers().map(place).collect();
         let of_rows = self.are_of_rows(run);
         let is_spread = |register: u16| op.of_rows(register) && !of_rows;
         let size = |register: u16| match (places[usize::from(register)], op.dtype_of(register)) {
@@ -382,7 +384,17 @@ impl<'a> Placing<'a> {
             _ => (size(register) * op.space.columns()) as isize,
         };
         let by_rows = !sums.is_empty() || registers().any(|&register| is_spread(register) || is_row(register));
-        let steps = registers().filter(|_| by_rows).map(step).collect();
+        let mut steps: Vec<isize> = registers().filter(|_| by_rows).map(step).collect();
+        if op.space.inner_dims > 0 {
+            let is_one = |register: u16| op.of_rows(register) || placement.fixed.contains(&register);
+            let step = |&register: &u16| if is_one(register) { 0 } else { size(register) as isize };
+            // What terms are combined with is read and written.
+            let combined = || sums.instructions.iter().map(|&index| Place::Combined(index));
+            operands =
+                reads.iter().map(place).chain(combined()).chain(results.iter().map(place)).chain(combined()).collect();
+            let none = || sums.instructions.iter().map(|_| 0);
+            steps = reads.iter().map(step).chain(none()).chain(results.iter().map(step)).chain(none()).collect();
+        }
         let (number, sums) = (placement.natives.len(), sums.clone());
         Ok((native, Step::Run { native: number, operands, asks: Asks::NOTHING, of_rows, steps, sums }))
     }
@@ -393,7 +405,7 @@ impl<'a> Placing<'a> {
         let inputs = op.inputs.len();
         let of_rows = self.are_of_rows(run);
         let stored = |register: u16| match places[usize::from(register)] {
-            _ if op.of_rows(register) && !of_rows => Some(Stored::One),
+            _ if op.of_rows(register) && !of_rows && op.space.inner_dims == 0 => Some(Stored::One),
             Place::Input(i) if self.is_one(i) => Some(Stored::One),
             Place::Output(k) if self.region.written[k].streams() => Some(Stored::F32PastCaches),
             Place::Input(_) | Place::Output(_) => Stored::of(op.dtype_of(register)),
@@ -404,6 +416,10 @@ impl<'a> Placing<'a> {
             _ => false,
         };
         let mut numbers: Vec<u16> = reads.to_vec();
+        // What terms are combined with has no registers in the region.
+        let is_beside = op.space.inner_dims > 0;
+        let combined = if is_beside { &sums.instructions[..] } else { &[] };
+        numbers.extend(combined.iter().map(|_| u16::MAX));
         let mut code = vec![];
         for &index in run {
             let mut instr = op.code[index].clone();
@@ -420,18 +436,36 @@ impl<'a> Placing<'a> {
             numbers.push((inputs + index) as u16);
         }
         let number = |register: u16| numbers.iter().position(|&known| known == register).expect("it is there") as u16;
+        let inputs = reads.iter().map(|&register| stored(register).expect("a simple operand"));
+        let inputs: Vec<Stored> = inputs.chain(combined.iter().map(|_| Stored::F32)).collect();
+        let outputs = results.iter().map(|&register| (number(register), stored(register).expect("a simple result")));
+        let mut outputs: Vec<(u16, Stored)> = outputs.collect();
+        for (i, &index) in combined.iter().enumerate() {
+            let Code::Reduce(reduce, _) = op.code[index].op else { unreachable!("it combines terms") };
+            outputs.push(((inputs.len() + code.len()) as u16, Stored::F32));
+            let args = [(reads.len() + i) as u16, number(op.code[index].args[0]), 0];
+            code.push(Instr { op: Element::Binary(binary(reduce)).into(), args, of_rows: false, dtype: DType::F32 });
+        }
+        let sums_of = if is_beside { &[] } else { &sums.instructions[..] };
         Run {
-            inputs: reads.iter().map(|&register| stored(register).expect("a simple operand")).collect(),
+            inputs,
             code,
-            outputs: results
-                .iter()
-                .map(|&register| (number(register), stored(register).expect("a simple result")))
-                .collect(),
-            sums: sums.instructions.iter().map(|&index| number(op.code[index].args[0])).collect(),
+            outputs,
+            sums: sums_of.iter().map(|&index| number(op.code[index].args[0])).collect(),
             block: sums.block,
             asks: vec![],
             cuts_rows: results.iter().any(cuts_rows),
         }
+    }
+}
+
+/// How a reduction combines two terms.
+fn binary(op: ReduceOp) -> BinaryOp {
+    match op {
+        ReduceOp::Sum => BinaryOp::Add,
+        ReduceOp::Prod => BinaryOp::Mul,
+        ReduceOp::Max => BinaryOp::Max,
+        ReduceOp::Min => BinaryOp::Min,
     }
 }
 

@@ -52,7 +52,7 @@ fn random_region(draw: &mut Draw, space: &Space, inputs: Vec<Source>, length: us
         let (dtype, of_rows) = (fused.dtype_of(float), fused.of_rows(float));
         let same = any(draw, &|r| fused.dtype_of(r) == dtype && fused.of_rows(r) == of_rows).expect("itself");
         let condition = any(draw, &|r| fused.dtype_of(r) == DType::Bool && fused.of_rows(r) == of_rows);
-        let one_dim = space.row_dims + 1 == space.shape.rank();
+        let one_dim = space.column_dims().len() == 1 && space.inner_dims == 0;
         // The columns are all, or those behind the first ones of some more.
         let before = draw.below(space.columns());
         let part_of = (draw.below(2) == 0).then_some(PartOf { start: before, size: before + space.columns() + 1 });
@@ -90,7 +90,7 @@ fn random_region(draw: &mut Draw, space: &Space, inputs: Vec<Source>, length: us
 
 /// The reduction of rows.
 fn reduce(op: ReduceOp, space: &Space) -> Reduce {
-    let dims: Vec<usize> = (space.row_dims..space.shape.rank()).collect();
+    let dims: Vec<usize> = space.column_dims().collect();
     Reduce::new(op, &dims)
 }
 
@@ -142,7 +142,8 @@ fn with_scratch(bytes: usize, kernel: impl FnOnce(&mut [u8])) {
 /// One instruction alone, by the kernel of its operation.
 fn instruction(space: &Space, instr: &Instr, operands: &[Operand], output: Output, context: Context) {
     // Values of rows as columns of one element each.
-    let column: Shape = (0..space.shape.rank()).map(|d| if d < space.row_dims { space.shape[d] } else { 1 }).collect();
+    let of_columns = |d: usize| space.column_dims().contains(&d);
+    let column: Shape = (0..space.shape.rank()).map(|d| if of_columns(d) { 1 } else { space.shape[d] }).collect();
     let columns: Vec<Layout> =
         operands.iter().map(|x| x.layout.reshape(&column).unwrap_or_else(|| x.layout.clone())).collect();
     // SAFETY: the elements are the operand's.
@@ -214,8 +215,12 @@ fn shape_of(fused: &Fused, of_rows: bool) -> Shape {
 }
 
 fn check<T: Sample>(seed: u64, shape: &[usize], row_dims: usize) {
+    check_in::<T>(seed, Space::rows(row_dims, Shape::new(shape)));
+}
+
+fn check_in<T: Sample>(seed: u64, space: Space) {
     let mut draw = Draw { seed, count: 0 };
-    let space = Space { shape: Shape::new(shape), row_dims };
+    let shape = &space.shape[..];
     let cases = Case::<T>::strided(shape);
     let rows = Case::<T>::strided(&space.row_shape());
     let mut operands: Vec<Operand> = (0..2).map(|_| cases[draw.below(cases.len())].operand()).collect();
@@ -293,10 +298,37 @@ fn rows_that_are_wider_than_a_tile_are_combined_and_spread_as_alone() {
     }
 }
 
+#[test]
+fn rows_beside_each_other_are_combined_and_spread_as_alone() {
+    for seed in 0..30 {
+        let spaces: [(&[usize], usize, usize); 12] = [
+            (&[2, 5, 70], 1, 1),
+            (&[3, 1100], 0, 1),
+            (&[3, 20, 16], 1, 1),
+            (&[2, 2, 3, 4, 33], 2, 1),
+            (&[70, 2, 40], 0, 2),
+            (&[2, 3, 4, 130], 1, 1),
+            (&[1, 300, 17], 1, 1),
+            (&[2500, 9], 0, 1),
+            (&[2, 1, 65], 1, 1),
+            (&[4, 7, 1], 1, 1),
+            (&[600, 64], 0, 1),
+            (&[0, 4, 3], 1, 1),
+        ];
+        for (shape, row_dims, inner_dims) in spaces {
+            check_in::<f32>(seed, Space { shape: Shape::new(shape), row_dims, inner_dims });
+        }
+        let space = |shape: &[usize]| Space { shape: Shape::new(shape), row_dims: 1, inner_dims: 1 };
+        check_in::<half::bf16>(seed, space(&[2, 31, 70]));
+        check_in::<half::f16>(seed, space(&[1, 300, 7]));
+        check_in::<f64>(seed, space(&[3, 10, 70]));
+    }
+}
+
 /// softmax(x).
 fn softmax(shape: &Shape) -> Fused {
     let dtype = DType::F32;
-    let space = Space { shape: shape.clone(), row_dims: 1 };
+    let space = Space::rows(1, shape.clone());
     let instr = |op: Code, args: [u16; 2], of_rows| Instr { op, args: [args[0], args[1], 0], of_rows, dtype };
     let binary = |op| Code::Element(Element::Binary(op));
     let code = vec![
@@ -396,7 +428,7 @@ fn sums_of_wide_rows_come_along_with_their_terms() {
         let binary = |op| Code::Element(Element::Binary(op));
         let sum = |term| instr(Code::Reduce(ReduceOp::Sum, block), [term, 0], true);
         let fused = Fused {
-            space: Space { shape: shape.clone(), row_dims: 1 },
+            space: Space::rows(1, shape.clone()),
             inputs: vec![Source { dtype, of_rows: false }],
             code: vec![
                 instr(binary(BinaryOp::Mul), [0, 0], false),
@@ -446,7 +478,7 @@ fn what_is_cheap_is_computed_again_in_narrow_rows() {
             let shape = Shape::new(&[37, columns]);
             let sum = |term| instr(Code::Reduce(ReduceOp::Sum, 64), [term, 0], true);
             let fused = Fused {
-                space: Space { shape: shape.clone(), row_dims: 1 },
+                space: Space::rows(1, shape.clone()),
                 inputs: vec![Source { dtype, of_rows: false }],
                 code: vec![
                     sum(0),

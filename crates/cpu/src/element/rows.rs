@@ -62,6 +62,7 @@ macro_rules! by_held {
         $body
     }};
 }
+pub(super) use by_held;
 
 /// Combines each row in blocks of `block` terms. A result of f16 or bf16 is left to be rounded.
 ///

@@ -28,29 +28,34 @@ pub(super) struct Sums {
 }
 
 impl Placing<'_> {
-    /// The sums that the machine code of each unit can add up: those of what it computes, or an input's own.
+    /// The sums that the machine code of each unit can add up: those of what it computes, or an input's own. Of rows that lie beside
+    /// each other it combines terms in any way.
     pub(super) fn sums_of(&self, units: &[Unit]) -> Vec<Sums> {
         let op = self.region.op;
         let has_code = native::has_code(self.region.level);
         let mut sums = vec![Sums::default(); units.len()];
         for index in units.iter().filter_map(|unit| if let &Unit::One(index) = unit { Some(index) } else { None }) {
-            let Code::Reduce(ReduceOp::Sum, block) = op.code[index].op else { continue };
+            let Code::Reduce(reduce, block) = op.code[index].op else { continue };
             // Tiles of wide rows are whole blocks anyway.
+            let is_beside = op.space.inner_dims > 0;
             let is_long = op.space.columns() >= native::least_row(self.region.level);
             let has_lanes = block.is_multiple_of(LANES) || block >= op.space.columns();
-            let fits = is_long && has_lanes && op.space.columns().min(TILE) <= GROUP * block;
+            let fits = is_beside || is_long && op.space.columns().min(TILE) <= GROUP * block;
+            let can = reduce == ReduceOp::Sum || is_beside;
             let block = block.next_multiple_of(LANES);
             let term = usize::from(op.code[index].args[0]).checked_sub(op.inputs.len());
             let computes = |unit: &Unit| match (unit, term) {
                 (Unit::Run(run), Some(term)) => run.contains(&term),
                 // Loops over wide rows wait for memory less.
-                (&Unit::One(own), None) => own == index && has_code && op.space.columns() <= TILE,
+                (&Unit::One(own), None) => own == index && has_code && (is_beside || op.space.columns() <= TILE),
                 _ => false,
             };
             if let Some(number) = units.iter().position(computes)
-                && (sums[number].is_empty() || sums[number].block == block)
+                && (sums[number].is_empty() || sums[number].block == block || is_beside)
                 && sums[number].instructions.len() < MOST
                 && fits
+                && can
+                && has_lanes
                 && held(op.code[index].dtype) == Held::F32
             {
                 sums[number].instructions.push(index);

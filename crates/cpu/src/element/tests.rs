@@ -466,7 +466,7 @@ fn rows_that_are_the_same_in_every_tile_are_there_in_each() {
         let a = Case::<T>::dense(1, &[rows, columns]);
         let row = Case::<T>::new(2, columns, Layout::contiguous(&Shape::new(&[1, columns])).expand(&shape));
         let fused = Fused {
-            space: Space { shape: shape.clone(), row_dims: 1 },
+            space: Space::rows(1, shape.clone()),
             inputs: vec![Source { dtype: T::DTYPE, of_rows: false }; 2],
             code: vec![
                 instr(Element::Binary(BinaryOp::Add), [0, 1, 0], T::DTYPE),
@@ -506,7 +506,7 @@ fn elements_that_come_again_are_there_wherever_a_tile_begins() {
         let row = Case::<T>::new(2, period, Layout::contiguous(&Shape::new(&[1, period])).expand(&shape));
         let one = Case::<T>::new(3, rows, Layout::contiguous(&Shape::new(&[rows, 1])).expand(&shape));
         let fused = Fused {
-            space: Space { shape: shape.clone(), row_dims: 2 },
+            space: Space::rows(2, shape.clone()),
             inputs: vec![Source { dtype: T::DTYPE, of_rows: false }; 3],
             code: vec![
                 instr(Element::Binary(BinaryOp::Add), [0, 1, 0], T::DTYPE),

@@ -51,7 +51,7 @@ impl Plan<'_> {
         (self.cut.slot() * 8).next_multiple_of(size_of::<Line>()) + 192
     }
 
-    fn slot(&self, room: Room, slot: usize) -> *mut u8 {
+    pub(super) fn slot(&self, room: Room, slot: usize) -> *mut u8 {
         // SAFETY: slots lie inside the arena.
         unsafe { room.slots.add(slot * self.slot_bytes()) }
     }
@@ -66,6 +66,7 @@ impl Plan<'_> {
                 // SAFETY: the slot holds the elements from each of the first ones on.
                 unsafe { self.slot(room, slot).add(at) }
             }
+            Place::Combined(_) => unreachable!("rows of this tile do not lie beside each other"),
             Place::Turned(i) => room.held[i].get().place,
             // SAFETY: the arena has room for the row.
             Place::Kept { at, size } => unsafe { self.slot(room, self.placement.slots).add(at + span.column * size) },
@@ -115,7 +116,7 @@ impl Plan<'_> {
         }
     }
 
-    fn load(&self, input: usize, to: *mut u8, start: usize, count: usize, room: Room) {
+    pub(super) fn load(&self, input: usize, to: *mut u8, start: usize, count: usize, room: Room) {
         let source = &self.sources[input];
         let first = source.first.0;
         if let Some((turned, strip)) = self.turned(input, room) {
@@ -216,15 +217,12 @@ impl Plan<'_> {
         let (_, count) = span.elements(instr.of_rows);
         let tile = Tile { args: rows.args, out: rows.out, count, level: self.level };
         let dtype = |arg: usize| self.op.dtype_of(instr.args[arg]);
-        let (from, result) = (held(dtype(0)), held(instr.dtype));
+        let result = held(instr.dtype);
         // SAFETY: the arguments were computed or loaded as their dtypes are held, for rows or elements as the region
         // says; the result has a place of its own.
         unsafe {
             match instr.op {
-                Code::Element(Element::Unary(op)) => ops::unary(op, from, &tile),
-                Code::Element(Element::Binary(op)) => ops::binary(op, from, &tile),
-                Code::Element(Element::Select) => ops::select(result.size(), &tile),
-                Code::Element(Element::Cast(to)) => ops::cast(from, to, &tile),
+                Code::Element(op) => return self.element(op, index, &tile),
                 Code::Reduce(op, block) => rows::reduce(op, block, result, &rows),
                 Code::Spread => rows::spread(result, &rows),
                 Code::Gather(dim, part_of) => rows::gather((dim, self.part_of(part_of, span)), result, dtype(1), &rows),
@@ -237,11 +235,30 @@ impl Plan<'_> {
         }
     }
 
+    /// Runs an instruction of single elements.
+    ///
+    /// # Safety
+    /// The arguments must be there as their dtypes are held, and there must be room for the result, which overlaps none of them.
+    pub(super) unsafe fn element(&self, op: Element, index: usize, tile: &Tile) {
+        let instr = &self.op.code[index];
+        let (from, result) = (held(self.op.dtype_of(instr.args[0])), held(instr.dtype));
+        // SAFETY: the caller's promise.
+        unsafe {
+            match op {
+                Element::Unary(op) => ops::unary(op, from, tile),
+                Element::Binary(op) => ops::binary(op, from, tile),
+                Element::Select => ops::select(result.size(), tile),
+                Element::Cast(to) => ops::cast(from, to, tile),
+            }
+            self.round(index, tile);
+        }
+    }
+
     /// Rounds what an instruction has computed, where others read it.
     ///
     /// # Safety
     /// As for [`ops::round`].
-    unsafe fn round(&self, index: usize, tile: &Tile) {
+    pub(super) unsafe fn round(&self, index: usize, tile: &Tile) {
         if self.placement.rounded[index] {
             // SAFETY: the caller's promise.
             unsafe { ops::round(self.op.code[index].dtype, tile) };

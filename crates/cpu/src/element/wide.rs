@@ -4,7 +4,7 @@
 //! stored in the last, so that they may lie where operands do (`joined.rs` does it along with the next row). What is simple is
 //! machine code here too, for which values of the row are one for all elements.
 
-use super::cut::{Span, TILE};
+use super::cut::{self, Span, TILE};
 use super::joined::Joined;
 use super::native::{self, Native, Refused, is_simple_in_a_row};
 use super::operands::{Lies, is_half};
@@ -33,7 +33,7 @@ pub(super) struct Wide {
     /// The last pass along with the one before it over the next row.
     pub joined: Option<Joined>,
     /// What is computed of rows when all passes have ended.
-    after: Vec<Step>,
+    pub after: Vec<Step>,
 }
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(super) struct Pass {
     /// Instructions that combine the elements of the row.
     pub combining: SmallVec<[usize; 4]>,
     /// Whether results are stored.
-    stores: bool,
+    pub stores: bool,
 }
 
 /// What is computed of each tile in a pass.
@@ -142,6 +142,7 @@ impl Placing<'_> {
         let own = slots.count;
         let kept = self.kept(&stages, last);
         let after = self.of_rows(last + 1, &stages);
+        let is_beside = op.space.inner_dims > 0;
         let mut attempt = |with_sums: bool| {
             let mut count = slots.count;
             let pass = |pass| {
@@ -149,14 +150,14 @@ impl Placing<'_> {
                 self.pass((pass, pass == last), (&stages, &kept), (with_sums, asks), own, &mut count)
             };
             let (passes, runs): (Vec<Pass>, Vec<Runs>) = (0..=last).map(pass).unzip();
-            let joined = self.joined(&passes, &runs, &stages, &kept);
+            let joined = if is_beside { None } else { self.joined(&passes, &runs, &stages, &kept) };
             let (natives, stored) = (std::mem::take(&mut self.placement.natives), self.placement.stored.clone());
             Attempt { passes, joined, natives, stored, slots: count }
         };
         let with_sums = attempt(true);
         // Passes that come together gain more than sums that come along, where there are not registers for both.
         let has_sums = |pass: &Pass| pass.tiles.steps.iter().any(|step| step.sums().is_some());
-        let may_gain = with_sums.joined.is_none() && with_sums.passes.iter().any(has_sums);
+        let may_gain = !is_beside && with_sums.joined.is_none() && with_sums.passes.iter().any(has_sums);
         let without_sums = may_gain.then(|| attempt(false)).filter(|attempt| attempt.joined.is_some());
         let Attempt { passes, joined, natives, stored, slots } = without_sums.unwrap_or(with_sums);
         (self.placement.natives, self.placement.stored) = (natives, stored);
@@ -164,15 +165,34 @@ impl Placing<'_> {
         Wide { loads, passes, joined, after }
     }
 
-    /// The steps that compute values of rows from other ones that are known before a pass.
-    fn of_rows(&self, pass: usize, stages: &[usize]) -> Vec<Step> {
-        let inputs = self.region.op.inputs.len();
+    /// The steps that compute values of rows from other ones that are known before a pass. Of rows that lie beside each other there are
+    /// enough for machine code.
+    fn of_rows(&mut self, pass: usize, stages: &[usize]) -> Vec<Step> {
+        let op = self.region.op;
+        let inputs = op.inputs.len();
         let is_due = |&index: &usize| {
-            let instr = &self.region.op.code[index];
+            let instr = &op.code[index];
             instr.of_rows && !combines(instr.op) && stages[inputs + index] == pass
         };
-        let due = (0..self.region.op.code.len()).filter(is_due);
-        due.map(|index| Step::Compute { index, to: self.placement.places[inputs + index] }).collect()
+        let due: Vec<usize> = (0..op.code.len()).filter(is_due).collect();
+        let has_code =
+            |index: usize| op.space.inner_dims > 0 && native::is_simple(op, &op.code[index], self.region.level);
+        let known = (0..inputs + op.code.len()).map(|r| r < inputs || !due.contains(&(r - inputs))).collect();
+        let mut steps = vec![];
+        for unit in units_of(op, due, known, &has_code) {
+            if let Unit::Run(run) = &unit {
+                let results: Vec<u16> = run.iter().map(|&index| (inputs + index) as u16).collect();
+                let operands = (&unit.reads(op)[..], &results[..]);
+                if let Ok((native, step)) = self.compiled(&self.placement.places, run, operands, &Sums::default()) {
+                    self.placement.natives.push(native);
+                    steps.push(step);
+                    continue;
+                }
+            }
+            let places = &self.placement.places;
+            steps.extend(unit.instructions().iter().map(|&index| Step::Compute { index, to: places[inputs + index] }));
+        }
+        steps
     }
 
     /// Gives rows that are kept their places, and says for each register from which pass on it is, if so.
@@ -199,10 +219,11 @@ impl Placing<'_> {
         kept
     }
 
-    /// Bytes of the row of an instruction's results.
+    /// Bytes of the row of an instruction's results, or of all rows that are taken at once.
     fn kept_bytes(&self, index: usize) -> usize {
         let op = self.region.op;
-        (op.space.columns() * held(op.code[index].dtype).size()).next_multiple_of(LINE)
+        let rows = if op.space.inner_dims > 0 { cut::most_beside(op.space.columns()) } else { 1 };
+        (rows * op.space.columns() * held(op.code[index].dtype).size()).next_multiple_of(LINE)
     }
 
     /// The instructions that a pass, the last or not, has to compute of each tile.
@@ -271,9 +292,8 @@ impl Placing<'_> {
 
     /// Has the machine code of a pass ask for the next row, if it does all of it.
     fn ask_in_pass(&mut self, pass: &mut Pass, runs: &Runs) {
-        if let ([step @ Step::Run { .. }], [(_, run)], true) =
-            (&mut pass.tiles.steps[..], &runs[..], pass.tiles.in_place)
-        {
+        let can = pass.tiles.in_place || self.region.op.space.inner_dims > 0;
+        if let ([step @ Step::Run { .. }], [(_, run)], true) = (&mut pass.tiles.steps[..], &runs[..], can) {
             self.ask_meanwhile(step, run, Share::ALL);
         }
     }
@@ -390,7 +410,9 @@ impl Along {
         self.columns.push(match place {
             Place::Slot(_) => 0,
             Place::Kept { size, .. } => size,
-            Place::Turned(_) | Place::Repeated { .. } => unreachable!("rows that are passed over are loaded"),
+            Place::Turned(_) | Place::Repeated { .. } | Place::Combined(_) => {
+                unreachable!("rows that are passed over one by one are loaded")
+            }
             Place::Input(i) => size(plan.sources[i].of_rows, plan.sources[i].dtype),
             Place::Output(k) => size(plan.sinks[k].of_rows, plan.sinks[k].dtype),
         });

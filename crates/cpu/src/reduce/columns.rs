@@ -13,7 +13,7 @@ use std::ops::Range;
 /// Numbers of a row of results that are joined with all others before the next ones are: those of all rows stay in a cache.
 const PIECE: usize = 512;
 /// Rows of which the extrema are found at once.
-const ABREAST: usize = 4;
+pub(super) const ABREAST: usize = 4;
 
 impl<T: Term> Job<'_, T> {
     pub(super) fn columns<M: Monoid<T::Sum>>(&self, op: M) {
@@ -103,7 +103,8 @@ impl<T: Term> Job<'_, T> {
                     rows[waiting] = unsafe { first.offset(position + i as isize * stride) };
                     waiting += 1;
                     if waiting == ABREAST {
-                        take_rows(level, op, out, &rows);
+                        // SAFETY: as above.
+                        unsafe { take_rows(level, op, out, &rows) };
                         waiting = 0;
                     }
                 }
@@ -112,7 +113,8 @@ impl<T: Term> Job<'_, T> {
             if waiting > 0 {
                 let again = rows[0];
                 rows[waiting..].fill(again);
-                take_rows(level, op, out, &rows);
+                // SAFETY: as above.
+                unsafe { take_rows(level, op, out, &rows) };
             }
             return;
         }
@@ -156,19 +158,30 @@ impl<T: Term> Job<'_, T> {
                 if done + i < LANES { start_row(level, op, lane, row) } else { add_row(level, op, lane, row) }
             }
         });
-        // The lane tree; lanes without terms change nothing and are left out.
-        let mut used = count.min(LANES);
-        let mut half = LANES / 2;
-        while half > 0 {
-            if used > half {
-                let (left, right) = lanes.split_at_mut(half * columns);
-                let merged = (used - half) * columns;
-                merge_rows(level, op, &mut left[..merged], &right[..merged]);
-                used = half;
-            }
-            half /= 2;
-        }
+        merge_lanes(level, op, lanes, count, columns);
         out.copy_from_slice(&lanes[..columns]);
+    }
+}
+
+/// Joins the lanes of a block of `count` terms, rows of so many columns, into the first of them by the lane tree. Lanes without
+/// terms change nothing and are left out.
+pub(super) fn merge_lanes<A: Accumulate, M: Monoid<A>>(
+    level: Level,
+    op: M,
+    lanes: &mut [A],
+    count: usize,
+    columns: usize,
+) {
+    let mut used = count.min(LANES);
+    let mut half = LANES / 2;
+    while half > 0 {
+        if used > half {
+            let (left, right) = lanes.split_at_mut(half * columns);
+            let merged = (used - half) * columns;
+            merge_rows(level, op, &mut left[..merged], &right[..merged]);
+            used = half;
+        }
+        half /= 2;
     }
 }
 
@@ -196,7 +209,7 @@ pub(crate) unsafe fn add_rows_by_tree(rows: *mut u8, count: usize, output: &Outp
 }
 
 /// `TreeSum` for rows of numbers, in room that is there from the start.
-struct RowTree<A> {
+pub(super) struct RowTree<A> {
     stack: Vec<A>,
     width: usize,
     height: usize,
@@ -205,18 +218,18 @@ struct RowTree<A> {
 
 impl<A: Accumulate> RowTree<A> {
     /// Room for `leaves` rows of up to `width` numbers.
-    fn new(width: usize, leaves: usize, fill: A) -> Self {
+    pub(super) fn new(width: usize, leaves: usize, fill: A) -> Self {
         let depth = leaves.ilog2() as usize + 2;
         RowTree { stack: vec![fill; depth * width], width, height: 0, count: 0 }
     }
 
     /// Room for the next leaf.
-    fn next(&mut self, len: usize) -> &mut [A] {
+    pub(super) fn next(&mut self, len: usize) -> &mut [A] {
         &mut self.stack[self.height * self.width..][..len]
     }
 
     /// The next leaf is there.
-    fn push(&mut self, len: usize, mut merge: impl FnMut(&mut [A], &[A])) {
+    pub(super) fn push(&mut self, len: usize, mut merge: impl FnMut(&mut [A], &[A])) {
         self.height += 1;
         for _ in 0..self.count.trailing_ones() {
             self.pop(len, &mut merge);
@@ -232,7 +245,7 @@ impl<A: Accumulate> RowTree<A> {
     }
 
     /// The root of at least one leaf; the tree is empty afterwards.
-    fn finish(&mut self, len: usize, mut merge: impl FnMut(&mut [A], &[A])) -> &[A] {
+    pub(super) fn finish(&mut self, len: usize, mut merge: impl FnMut(&mut [A], &[A])) -> &[A] {
         while self.height > 1 {
             self.pop(len, &mut merge);
         }
@@ -274,6 +287,23 @@ fn take_rows_body<T: Term, M: Monoid<T::Sum>>(_: M, out: &mut [T::Sum], rows: &[
     }
 }
 
+/// Combines terms of some rows with what there is, in any order.
+///
+/// # Safety
+/// The rows must have as many terms as there are results.
+pub(super) unsafe fn take_rows<T: Term, M: Monoid<T::Sum>>(
+    level: Level,
+    op: M,
+    out: &mut [T::Sum],
+    rows: &[*const T; ABREAST],
+) {
+    match M::take_rows::<T>(level) {
+        // SAFETY: the caller's promise.
+        Some(take) => unsafe { take(out, rows) },
+        None => take_any_rows(level, op, out, rows),
+    }
+}
+
 #[inline(always)]
 fn merge_rows_body<A: Accumulate, M: Monoid<A>>(_: M, left: &mut [A], right: &[A]) {
     for (a, b) in left.iter_mut().zip(right) {
@@ -294,7 +324,7 @@ multiversion! {
 }
 multiversion! {
     /// A further term of a lane for a row of outputs.
-    fn add_row<T: Term, M: Monoid<T::Sum>>(op: M, lane: &mut [T::Sum], row: &[T]) = add_row_body;
+    pub(super) fn add_row<T: Term, M: Monoid<T::Sum>>(op: M, lane: &mut [T::Sum], row: &[T]) = add_row_body;
 }
 multiversion! {
     /// Further terms of all lanes in turn for rows of outputs that lie behind each other, from `offset` on.
@@ -302,11 +332,11 @@ multiversion! {
 }
 multiversion! {
     /// Combines terms of some rows with what there is, in any order.
-    fn take_rows<T: Term, M: Monoid<T::Sum>>(op: M, out: &mut [T::Sum], rows: &[*const T; ABREAST]) = take_rows_body;
+    fn take_any_rows<T: Term, M: Monoid<T::Sum>>(op: M, out: &mut [T::Sum], rows: &[*const T; ABREAST]) = take_rows_body;
 }
 multiversion! {
     /// Combines two rows of results into the left one.
-    fn merge_rows<A: Accumulate, M: Monoid<A>>(op: M, left: &mut [A], right: &[A]) = merge_rows_body;
+    pub(super) fn merge_rows<A: Accumulate, M: Monoid<A>>(op: M, left: &mut [A], right: &[A]) = merge_rows_body;
 }
 multiversion! {
     /// Stores a row of results.

@@ -1,5 +1,8 @@
 //! What a reduction combines: accumulators, and how stored elements become them.
 
+use super::columns::ABREAST;
+#[cfg(target_arch = "x86_64")]
+use super::extrema_x86;
 use super::trees::{ResultsOf, Trees, results_of_f32, sums_of_f32, trees};
 use crate::Level;
 use crate::element::{extremum_f32, extremum_f64};
@@ -167,10 +170,27 @@ pub trait Term: Copy + Send + Sync + 'static {
     fn results_of_sums(_: Level) -> Option<ResultsOf<Self>> {
         None
     }
+    /// Takes rows into their largest or smallest numbers, where a level has a way of its own.
+    fn extrema_of_rows<const LARGEST: bool>(_: Level) -> Option<TakeRows<Self>> {
+        None
+    }
+}
+
+/// Takes some rows, which have as many numbers as there are results, into what there is.
+pub type TakeRows<T> = unsafe fn(&mut [<T as Term>::Sum], &[*const T; ABREAST]);
+
+/// [`Term::extrema_of_rows`] of f32.
+fn extrema_of_f32<const LARGEST: bool>(level: Level) -> Option<TakeRows<f32>> {
+    match level {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the processor has the level; the caller promises the rest.
+        Level::Avx512 | Level::Avx512Bf16 => Some(|out, rows| unsafe { extrema_x86::take_rows::<LARGEST>(out, rows) }),
+        _ => None,
+    }
 }
 
 macro_rules! term {
-    ($t:ty, $sum:ty, $widen:expr, $narrow:expr $(, $results:expr)?) => {
+    ($t:ty, $sum:ty, $widen:expr, $narrow:expr $(, $results:ident, $extrema:ident)?) => {
         impl Term for $t {
             type Sum = $sum;
             #[inline(always)]
@@ -183,13 +203,16 @@ macro_rules! term {
             }
             $(fn results_of_sums(level: Level) -> Option<ResultsOf<$t>> {
                 $results(level)
+            }
+            fn extrema_of_rows<const LARGEST: bool>(level: Level) -> Option<TakeRows<$t>> {
+                $extrema::<LARGEST>(level)
             })?
         }
     };
 }
 
 term!(f64, f64, |x| x, |x| x);
-term!(f32, f32, |x| x, |x| x, results_of_f32);
+term!(f32, f32, |x| x, |x| x, results_of_f32, extrema_of_f32);
 term!(f16, f32, narrow::f16_to_f32, narrow::f16_from_f32);
 term!(bf16, f32, narrow::bf16_to_f32, narrow::bf16_from_f32);
 term!(i64, i64, |x| x, |x| x);
@@ -205,6 +228,10 @@ pub trait Monoid<A>: Copy + Send + Sync {
     fn trees(level: Level) -> Trees<A>;
     /// Finds the results of blocks, where a level has a way of its own.
     fn results<T: Term<Sum = A>>(_: Level) -> Option<ResultsOf<T>> {
+        None
+    }
+    /// Takes rows into what there is, where a level has a way of its own.
+    fn take_rows<T: Term<Sum = A>>(_: Level) -> Option<TakeRows<T>> {
         None
     }
     /// Whether any order of the terms gives the same bits.
@@ -292,7 +319,10 @@ macro_rules! monoid {
                 $(fn results<T: Term<Sum = A>>(level: Level) -> Option<ResultsOf<T>> {
                     T::$results(level)
                 })?
-                $(const ANY_ORDER: bool = true;
+                $(fn take_rows<T: Term<Sum = A>>(level: Level) -> Option<TakeRows<T>> {
+                    T::extrema_of_rows::<$largest>(level)
+                }
+                const ANY_ORDER: bool = true;
                 #[inline(always)]
                 fn all<T: Term<Sum = A>>(terms: &[T]) -> A {
                     extremum::<T, $largest>(A::$identity, terms)

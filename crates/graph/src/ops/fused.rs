@@ -9,6 +9,7 @@ use crate::region::Region;
 use crate::rule::{Kind, SplitRule};
 use crate::shape::{Shape, Type};
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// Columns of a tile. Rows with more are taken tile by tile, in several passes.
 pub const TILE_COLUMNS: usize = 1024;
@@ -89,14 +90,26 @@ impl Instr {
 pub struct Space {
     /// The shape of values with one element each.
     pub shape: Shape,
-    /// The first so many dimensions number the rows; values of rows have their shape.
+    /// The first so many dimensions number the rows.
     pub row_dims: usize,
+    /// So do the last so many, in which neighbouring rows lie beside each other. Values of rows have the shape of both.
+    pub inner_dims: usize,
 }
 
 impl Space {
     /// Elements of `shape` that have nothing to do with each other.
     pub fn elements(shape: Shape) -> Space {
-        Space { row_dims: shape.rank(), shape }
+        Space::rows(shape.rank(), shape)
+    }
+
+    /// Rows of the last dimensions behind the first `row_dims`.
+    pub fn rows(row_dims: usize, shape: Shape) -> Space {
+        Space { shape, row_dims, inner_dims: 0 }
+    }
+
+    /// The dimensions of the columns.
+    pub fn column_dims(&self) -> Range<usize> {
+        self.row_dims..self.shape.rank() - self.inner_dims
     }
 
     /// Keeps the rows of a region of the elements, or of the rows.
@@ -106,20 +119,29 @@ impl Space {
 
     /// The shape of values of rows.
     pub fn row_shape(&self) -> Shape {
-        self.shape[..self.row_dims].iter().copied().collect()
+        let columns = self.column_dims();
+        self.shape[..columns.start].iter().chain(&self.shape[columns.end..]).copied().collect()
     }
 
     /// Elements of a row.
     pub fn columns(&self) -> usize {
-        self.shape[self.row_dims..].iter().product()
+        self.shape[self.column_dims()].iter().product()
+    }
+
+    /// Neighbouring rows that lie beside each other: as many elements as there are between two of a row.
+    pub fn inner(&self) -> usize {
+        self.shape[self.column_dims().end..].iter().product()
     }
 
     /// Whether values of this shape are values of rows, with the columns' dimensions left out or of size 1.
     pub fn is_of_rows(&self, shape: &Shape) -> bool {
-        self.row_dims < self.shape.rank()
-            && shape.starts_with(&self.shape[..self.row_dims])
-            && (shape.rank() == self.row_dims
-                || shape.rank() == self.shape.rank() && shape[self.row_dims..].iter().all(|&n| n == 1))
+        let columns = self.column_dims();
+        let (ahead, behind) = (&self.shape[..columns.start], &self.shape[columns.end..]);
+        !columns.is_empty()
+            && shape.starts_with(ahead)
+            && shape.ends_with(behind)
+            && (shape.rank() == ahead.len() + behind.len()
+                || shape.rank() == self.shape.rank() && shape[columns].iter().all(|&n| n == 1))
     }
 }
 
@@ -197,6 +219,10 @@ impl Fused {
         let registers = self.inputs.len()..self.inputs.len() + self.code.len();
         if self.outputs.is_empty() || !self.outputs.iter().all(|&r| registers.contains(&r.into())) {
             return Err(OpError("fused: a region without results".into()));
+        }
+        let picks = |instr: &Instr| matches!(instr.op, Code::Gather(..) | Code::Scatter(..));
+        if self.space.inner_dims > 0 && self.code.iter().any(picks) {
+            return Err(OpError("fused: rows that lie beside each other are not indexed".into()));
         }
         if inputs.len() != self.inputs.len() {
             return Err(OpError(format!("fused: {} operands instead of {}", inputs.len(), self.inputs.len())));

@@ -180,6 +180,30 @@ fn rows_are_reduced_and_picked_from_in_their_region() {
     insta::assert_snapshot!("rows", fuse(&simplify(&g)));
 }
 
+/// log softmax along a dimension with others behind it, and its gradient: two kernels, between which there are the scores.
+#[test]
+fn rows_that_lie_beside_each_other_are_reduced_in_their_region() {
+    for (shape, dim) in [(&[3, 5, 32][..], 1), (&[4, 8, 2, 8], 0)] {
+        let mut g = Graph::new();
+        let (x, seed) = (input(&mut g, shape), input(&mut g, shape));
+        let shape = g.ty(x).shape.clone();
+        let max = g.reduce(Reduce::new(ReduceOp::Max, &[dim]), x);
+        let max = g.restore(max, &[dim], &shape);
+        let shifted = g.sub(x, max);
+        let exp = g.unary(UnaryOp::Exp, shifted);
+        let sum = g.reduce(Reduce::new(ReduceOp::Sum, &[dim]), exp);
+        let log = g.unary(UnaryOp::Log, sum);
+        let log = g.restore(log, &[dim], &shape);
+        let scores = g.sub(shifted, log);
+        let grad = differentiate(&mut g, &[(scores, seed)], &[x])[0].expect("the scores depend on x");
+        g.outputs = vec![scores, grad];
+        let fused = fuse(&simplify(&g));
+        fused.verify().unwrap();
+        let kernels = fused.nodes.iter().filter(|node| matches!(node.op, Op::Fused(_) | Op::Reduce(_)));
+        assert_eq!(kernels.count(), 1, "{fused}");
+    }
+}
+
 /// The sum leaves the region and comes back transposed, so it cannot be one kernel.
 #[test]
 fn a_region_does_not_wait_for_itself() {

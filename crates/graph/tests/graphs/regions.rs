@@ -47,7 +47,7 @@ fn a_fused_region_and_its_parts_keep_whole_rows() {
         instr(Element::Binary(BinaryOp::Div).into(), [0, 2, 0], false),
     ];
     let fused = Op::from(Fused {
-        space: Space { shape: Shape::new(&[8, 3, 5]), row_dims: 2 },
+        space: Space::rows(2, Shape::new(&[8, 3, 5])),
         inputs: vec![Source { dtype: DType::F32, of_rows: false }],
         code,
         outputs: [3, 1].into_iter().collect(),

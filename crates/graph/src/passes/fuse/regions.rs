@@ -14,6 +14,12 @@ const MAX_INPUTS: usize = 16;
 const MAX_RESULTS: usize = 8;
 /// Fewest rows that are combined in a region if they are wider than a tile: fewer would leave threads idle.
 const WIDE_ROWS: usize = 64;
+/// Fewest rows that lie beside each other in a region: of fewer there is more time lost between rows than won.
+const BESIDE: usize = 16;
+/// Rows that lie beside each other and that one thread takes, and how many of those there should be, unless there are few elements.
+const TOGETHER: [usize; 2] = [64, 16];
+/// Elements that one thread takes as fast as several.
+const FEW: usize = 1 << 18;
 /// Bytes of a value that is worth not being kept: smaller ones stay in the first-level cache.
 pub(super) const LEAST: usize = 32 << 10;
 /// A region may compute a result so many heavy kernels before it is needed, but not earlier: it would occupy memory.
@@ -58,7 +64,7 @@ impl Region {
     fn is_spread(&self, graph: &Graph, id: NodeId) -> bool {
         let shape = &graph.ty(id).shape;
         // A shape with dimensions missing stands for the last ones.
-        self.space.is_of_rows(shape) && (shape.rank() == 0 || shape.rank() == self.space.shape.rank())
+        self.space.is_of_rows(shape) && (self.space.row_dims == 0 || shape.rank() == self.space.shape.rank())
     }
 
     /// The operands that a member reads: all but the zeros into which it scatters.
@@ -204,11 +210,71 @@ impl<'a> Regions<'a> {
                 .any(|&user| if is_view(user) { self.is_needed(region, user) } else { !region.contains(user) })
     }
 
+    /// The space of the region that a node may begin.
+    fn space(&self, id: NodeId) -> Option<Space> {
+        let graph = self.graph;
+        let node = graph.node(id);
+        let shape = || graph.ty(node.inputs[0]).shape.clone();
+        let picks = |dim: usize, index: NodeId| dim + 1 == shape().rank() && graph.ty(index).shape[dim] == 1;
+        let rows = |row_dims: usize, block: usize| {
+            let space = Space::rows(row_dims, shape());
+            let columns = space.columns();
+            // A row is computed by one thread, tile by tile, so that blocks must not reach over the end of a tile.
+            let can_be_wide = row_dims + 1 == space.shape.rank()
+                && space.row_shape().numel() >= WIDE_ROWS
+                && TILE_COLUMNS.is_multiple_of(block);
+            (columns > 1 && (columns <= TILE_COLUMNS || can_be_wide)).then_some(space)
+        };
+        match &node.op {
+            Op::Element(_) => Some(Space::elements(node.ty.shape.clone())),
+            Op::Reduce(op) => {
+                let shape = shape();
+                let (first, last) = (*op.dims.first()?, *op.dims.last()?);
+                if !op.dims.iter().copied().eq(first..=last) {
+                    None
+                } else if last + 1 == shape.rank() {
+                    rows(first, op.blocks(&shape).unit)
+                } else {
+                    let inner_dims = shape.rank() - (last + 1);
+                    let space = Space { shape, row_dims: first, inner_dims };
+                    (is_beside(&space) && self.comes_back(id, &space)).then_some(space)
+                }
+            }
+            Op::Gather(op) if picks(op.dim, node.inputs[1]) => rows(op.dim, 1),
+            Op::ScatterAdd(op) if picks(op.dim, node.inputs[1]) && is_zero(graph, node.inputs[0]) => rows(op.dim, 1),
+            _ => None,
+        }
+    }
+
+    /// Whether values of rows are for their elements again, as they are or as what is computed from them.
+    fn comes_back(&self, id: NodeId, space: &Space) -> bool {
+        let mut waiting = vec![id];
+        let mut next = 0;
+        while let Some(&value) = waiting.get(next) {
+            next += 1;
+            for &user in &self.users[value.index()] {
+                let node = self.graph.node(user);
+                match node.op {
+                    Op::Expand(_) if node.ty.shape == space.shape => return true,
+                    Op::Element(_) | Op::Reshape(_)
+                        if space.is_of_rows(&node.ty.shape)
+                            && !waiting.contains(&user)
+                            && waiting.len() < MAX_INSTRUCTIONS =>
+                    {
+                        waiting.push(user);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        false
+    }
+
     /// Every node that may be in a region joins one of its users, or begins one.
     fn join_users(&mut self) {
         let graph = self.graph;
         for id in graph.ids().rev() {
-            let Some(space) = space(graph, id).filter(|_| self.live[id.index()]) else { continue };
+            let Some(space) = self.space(id).filter(|_| self.live[id.index()]) else { continue };
             let new = self.regions.len();
             self.regions.push(Region { space, members: vec![id], due: self.due[id.index()] });
             self.region[id.index()] = Some(new);
@@ -418,31 +484,14 @@ impl<'a> Regions<'a> {
     }
 }
 
-/// The space of the region that a node may begin.
-fn space(graph: &Graph, id: NodeId) -> Option<Space> {
-    let node = graph.node(id);
-    let shape = || graph.ty(node.inputs[0]).shape.clone();
-    let picks = |dim: usize, index: NodeId| dim + 1 == shape().rank() && graph.ty(index).shape[dim] == 1;
-    let rows = |row_dims: usize, block: usize| {
-        let space = Space { shape: shape(), row_dims };
-        let columns = space.columns();
-        // A row is computed by one thread, tile by tile, so that blocks must not reach over the end of a tile.
-        let can_be_wide = row_dims + 1 == space.shape.rank()
-            && space.row_shape().numel() >= WIDE_ROWS
-            && TILE_COLUMNS.is_multiple_of(block);
-        (columns > 1 && (columns <= TILE_COLUMNS || can_be_wide)).then_some(space)
-    };
-    match &node.op {
-        Op::Element(_) => Some(Space::elements(node.ty.shape.clone())),
-        Op::Reduce(op) => {
-            let kept = shape().rank() - op.dims.len();
-            let is_of_rows = op.dims.iter().copied().eq(kept..shape().rank());
-            if is_of_rows { rows(kept, op.blocks(&shape()).unit) } else { None }
-        }
-        Op::Gather(op) if picks(op.dim, node.inputs[1]) => rows(op.dim, 1),
-        Op::ScatterAdd(op) if picks(op.dim, node.inputs[1]) && is_zero(graph, node.inputs[0]) => rows(op.dim, 1),
-        _ => None,
-    }
+/// Whether a region is worth it for rows that lie beside each other.
+fn is_beside(space: &Space) -> bool {
+    let [together, threads] = TOGETHER;
+    let ahead: usize = space.shape[..space.row_dims].iter().product();
+    let inner = space.inner();
+    space.columns() > 1
+        && inner >= BESIDE
+        && (ahead * inner.div_ceil(together) >= threads || space.shape.numel() <= FEW)
 }
 
 /// Whether all elements of a value are +0.
