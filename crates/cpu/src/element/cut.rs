@@ -8,7 +8,7 @@ use crate::stream::{self, Line};
 use crate::walk::Walk;
 use crate::{Context, Level, Operand, Output};
 use meshwork_graph::canonical::LANES;
-use meshwork_graph::ops::{Code, Fused, Instr, TILE_COLUMNS};
+use meshwork_graph::ops::{Code, Fused, Instr, ReduceOp, TILE_COLUMNS};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -60,6 +60,8 @@ pub struct Beside {
     pub inner: usize,
     /// Rows of a bundle, at most.
     pub width: usize,
+    /// Columns of a tile, at most, a power of two: none goes over the end of a block of terms or of its lanes.
+    tile: usize,
 }
 
 /// Rows that lie beside each other.
@@ -71,6 +73,7 @@ pub struct Bundle {
     columns: usize,
     /// Elements from column to column.
     pub inner: usize,
+    tile: usize,
 }
 
 /// How many rows of so many elements are taken at once that lie beside each other, at most: long pieces come from memory faster, and
@@ -88,7 +91,12 @@ impl Beside {
         }
         // As equal as lines of the caches allow.
         let bundles = inner.div_ceil(width);
-        Beside { columns, inner, width: inner.div_ceil(bundles).next_multiple_of(GROUP).min(inner) }
+        let width = inner.div_ceil(bundles).next_multiple_of(GROUP).min(inner);
+        let whole = |instr: &Instr| match instr.op {
+            Code::Reduce(ReduceOp::Sum | ReduceOp::Prod, block) if block < columns => 1 << block.trailing_zeros(),
+            _ => LANES,
+        };
+        Beside { columns, inner, width, tile: op.code.iter().map(whole).fold(LANES, usize::min) }
     }
 
     /// Bundles of rows that lie beside each other.
@@ -98,10 +106,10 @@ impl Beside {
 
     /// The rows of a bundle.
     pub fn bundle(self, number: usize) -> Bundle {
-        let Beside { columns, inner, width } = self;
+        let Beside { columns, inner, width, tile } = self;
         let (outer, at) = (number / self.bundles(), number % self.bundles() * width);
         let (first_row, first_element) = (outer * inner + at, outer * columns * inner + at);
-        Bundle { rows: width.min(inner - at), first_row, first_element, columns, inner }
+        Bundle { rows: width.min(inner - at), first_row, first_element, columns, inner, tile }
     }
 }
 
@@ -111,9 +119,9 @@ impl Bundle {
         self.first_element + column * self.inner
     }
 
-    /// The columns of tiles. None goes over the end of the lanes of sums.
+    /// The columns of tiles.
     pub fn tiles(self) -> impl Iterator<Item = Range<usize>> {
-        let step = 1 << (TILE_BESIDE / self.rows).clamp(1, LANES).ilog2();
+        let step = 1 << (TILE_BESIDE / self.rows).clamp(1, self.tile).ilog2();
         (0..self.columns).step_by(step).map(move |start| start..(start + step).min(self.columns))
     }
 }

@@ -69,7 +69,10 @@ fn random_region(draw: &mut Draw, space: &Space, inputs: Vec<Source>, length: us
             8.. => {
                 let op = draw.of(&REDUCE);
                 let blocks = reduce(op, space).blocks(&space.shape);
-                (Code::Reduce(op, blocks.unit * blocks.inner), [float, 0, 0], true)
+                // Those of samples are short.
+                let short = if space.inner_dims > 0 { draw.of(&[0, 0, 1, 4, 6]) } else { 0 };
+                let unit = if short > 0 { short } else { blocks.unit };
+                (Code::Reduce(op, unit * blocks.inner), [float, 0, 0], true)
             }
             _ => (Element::Binary(draw.of(&BINARY)).into(), [float, same, 0], of_rows),
         };

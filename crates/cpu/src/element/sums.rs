@@ -40,8 +40,8 @@ impl Placing<'_> {
             let is_beside = op.space.inner_dims > 0;
             let is_long = op.space.columns() >= native::least_row(self.region.level);
             let has_lanes = block.is_multiple_of(LANES) || block >= op.space.columns();
-            let fits = is_beside || is_long && op.space.columns().min(TILE) <= GROUP * block;
-            let can = reduce == ReduceOp::Sum || is_beside;
+            let fits = is_long && has_lanes && op.space.columns().min(TILE) <= GROUP * block;
+            let fits = is_beside || fits && reduce == ReduceOp::Sum;
             let block = block.next_multiple_of(LANES);
             let term = usize::from(op.code[index].args[0]).checked_sub(op.inputs.len());
             let computes = |unit: &Unit| match (unit, term) {
@@ -54,8 +54,6 @@ impl Placing<'_> {
                 && (sums[number].is_empty() || sums[number].block == block || is_beside)
                 && sums[number].instructions.len() < MOST
                 && fits
-                && can
-                && has_lanes
                 && held(op.code[index].dtype) == Held::F32
             {
                 sums[number].instructions.push(index);
