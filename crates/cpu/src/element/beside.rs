@@ -2,14 +2,14 @@
 //! many neighbours at once are passed over as a wide row is, some elements of each at a time; a value of rows is one number
 //! for each of them, and to spread it is to read it again for every element.
 
-use super::cut::{Beside, Bundle};
+use super::bundle::{Beside, Bundle};
 use super::ops::{self, Held, Tile, held};
 use super::rows::by_held;
 use super::tile::Room;
 use super::wide::{Pass, Wide};
 use super::{Place, Plan, Step, native};
 use crate::reduce;
-use meshwork_graph::ops::Code;
+use meshwork_graph::ops::{Code, ReduceOp};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -36,7 +36,7 @@ impl Plan<'_> {
         let mut combined: Vec<Combined> = wide.passes.iter().map(of_pass).collect();
         for number in bundles.clone() {
             let next = if number + 1 < bundles.end { number + 1 } else { number };
-            self.bundle(wide, room, [number, next].map(|number| cut.bundle(number)), &mut combined);
+            self.bundle(wide, cut, room, [number, next].map(|number| cut.bundle(number)), &mut combined);
         }
     }
 
@@ -48,14 +48,16 @@ impl Plan<'_> {
     }
 
     /// Computes a bundle, and asks for the next one.
-    fn bundle(&self, wide: &Wide, room: Room, bundles: [Bundle; 2], combined: &mut [Combined]) {
+    fn bundle(&self, wide: &Wide, cut: Beside, room: Room, bundles: [Bundle; 2], combined: &mut [Combined]) {
         let [bundle, _] = bundles;
         let places = &self.placement.places;
         self.values_of(&wide.loads, room, bundle);
         for (pass, combined) in wide.passes.iter().zip(combined) {
             self.values_of(&pass.before, room, bundle);
             combined.iter_mut().for_each(|sums| sums.start(bundle.rows));
-            for columns in bundle.tiles() {
+            let adds =
+                |&index: &usize| matches!(self.op.code[index].op, Code::Reduce(ReduceOp::Sum | ReduceOp::Prod, _));
+            for columns in cut.tiles(bundle, pass.combining.iter().any(adds)) {
                 self.columns(pass, room, bundles, columns, combined);
             }
             for (&index, sums) in pass.combining.iter().zip(combined.iter_mut()) {

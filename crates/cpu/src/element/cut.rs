@@ -1,5 +1,6 @@
 //! How a region is cut into tiles: some rows as a whole, or parts of one.
 
+use super::bundle::{self, Beside};
 use super::native;
 use super::operands::bytes_of;
 use super::rows::GROUP;
@@ -7,8 +8,7 @@ use super::turned::{self, Turned};
 use crate::stream::{self, Line};
 use crate::walk::Walk;
 use crate::{Context, Level, Operand, Output};
-use meshwork_graph::canonical::LANES;
-use meshwork_graph::ops::{Code, Fused, Instr, ReduceOp, TILE_COLUMNS};
+use meshwork_graph::ops::{Code, Fused, Instr, TILE_COLUMNS};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -24,10 +24,6 @@ pub const RUN: usize = 16 << 10;
 pub const REPEATED: usize = 4 << 10;
 /// Elements of rows that are taken one by one, at least.
 const LONG: usize = 512;
-/// Rows that lie beside each other and are taken at once, at least where there are so many.
-const LEAST_BESIDE: usize = 64;
-/// Elements of a tile of such rows.
-const TILE_BESIDE: usize = 2 << 10;
 /// Elements, each counted once for every instruction, that one thread takes before a second one helps.
 const GRAIN: usize = 8 << 10;
 
@@ -49,81 +45,6 @@ pub struct Cut {
     pub beside: Option<Beside>,
     /// Parts that are worth a thread.
     parts: usize,
-}
-
-/// How rows are taken that lie beside each other: a bundle is some of them.
-#[derive(Clone, Copy, Debug)]
-pub struct Beside {
-    /// Elements of a row.
-    pub columns: usize,
-    /// Rows beside each other.
-    pub inner: usize,
-    /// Rows of a bundle, at most.
-    pub width: usize,
-    /// Columns of a tile, at most, a power of two: none goes over the end of a block of terms or of its lanes.
-    tile: usize,
-}
-
-/// Rows that lie beside each other.
-#[derive(Clone, Copy)]
-pub struct Bundle {
-    pub rows: usize,
-    pub first_row: usize,
-    first_element: usize,
-    columns: usize,
-    /// Elements from column to column.
-    pub inner: usize,
-    tile: usize,
-}
-
-/// How many rows of so many elements are taken at once that lie beside each other, at most: long pieces come from memory faster, and
-/// what is known of all elements stays in the second cache.
-pub fn most_beside(columns: usize) -> usize {
-    1 << ((16 << 10) / columns).clamp(512, TILE_BESIDE).ilog2()
-}
-
-impl Beside {
-    fn new(op: &Fused, rows: usize, threads: usize) -> Beside {
-        let (columns, inner) = (op.space.columns(), op.space.inner());
-        let mut width = most_beside(columns);
-        while width > LEAST_BESIDE && rows / inner * inner.div_ceil(width) < 4 * threads {
-            width /= 2;
-        }
-        // As equal as lines of the caches allow.
-        let bundles = inner.div_ceil(width);
-        let width = inner.div_ceil(bundles).next_multiple_of(GROUP).min(inner);
-        let whole = |instr: &Instr| match instr.op {
-            Code::Reduce(ReduceOp::Sum | ReduceOp::Prod, block) if block < columns => 1 << block.trailing_zeros(),
-            _ => LANES,
-        };
-        Beside { columns, inner, width, tile: op.code.iter().map(whole).fold(LANES, usize::min) }
-    }
-
-    /// Bundles of rows that lie beside each other.
-    fn bundles(self) -> usize {
-        self.inner.div_ceil(self.width)
-    }
-
-    /// The rows of a bundle.
-    pub fn bundle(self, number: usize) -> Bundle {
-        let Beside { columns, inner, width, tile } = self;
-        let (outer, at) = (number / self.bundles(), number % self.bundles() * width);
-        let (first_row, first_element) = (outer * inner + at, outer * columns * inner + at);
-        Bundle { rows: width.min(inner - at), first_row, first_element, columns, inner, tile }
-    }
-}
-
-impl Bundle {
-    /// The first row's element in a column.
-    pub fn element(self, column: usize) -> usize {
-        self.first_element + column * self.inner
-    }
-
-    /// The columns of tiles.
-    pub fn tiles(self) -> impl Iterator<Item = Range<usize>> {
-        let step = 1 << (TILE_BESIDE / self.rows).clamp(1, self.tile).ilog2();
-        (0..self.columns).step_by(step).map(move |start| start..(start + step).min(self.columns))
-    }
 }
 
 /// How single elements are taken where an input lies together only along rows of many elements, or is one element for each: a
@@ -174,14 +95,14 @@ impl Cut {
             by_rows,
             cuts_rows: by_rows && native::cuts_rows(columns, context.level),
             bands: Bands::of(op, inputs, outputs),
-            beside: (op.space.inner_dims > 0).then(|| Beside::new(op, rows, context.par.lanes())),
+            beside: (op.space.inner_dims > 0).then(|| Beside::new(op)),
             parts,
         }
     }
 
     /// Elements of a slot.
     pub fn slot(&self) -> usize {
-        let least = if self.beside.is_some() { TILE_BESIDE } else { TILE };
+        let least = if self.beside.is_some() { bundle::TILE } else { TILE };
         (self.tile_rows * self.columns.min(TILE)).max(least)
     }
 
@@ -214,7 +135,7 @@ impl Cut {
     /// The number of tiles, or of parts of bands, and how many of them one thread takes before a second one helps.
     pub fn count_and_grain(&self) -> (usize, usize) {
         if let Some(beside) = self.beside {
-            let count = self.rows / beside.inner * beside.bundles();
+            let count = beside.count(self.rows);
             return (count, count.div_ceil(self.parts));
         }
         let tiles = self.rows.div_ceil(self.tile_rows);

@@ -5,6 +5,7 @@
 
 mod ahead;
 mod beside;
+mod bundle;
 mod by_rows;
 mod cut;
 pub mod epilogue;

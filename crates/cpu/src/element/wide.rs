@@ -4,7 +4,8 @@
 //! stored in the last, so that they may lie where operands do (`joined.rs` does it along with the next row). What is simple is
 //! machine code here too, for which values of the row are one for all elements.
 
-use super::cut::{self, Span, TILE};
+use super::bundle::Beside;
+use super::cut::{Span, TILE};
 use super::joined::Joined;
 use super::native::{self, Native, Refused, is_simple_in_a_row};
 use super::operands::{Lies, is_half};
@@ -222,7 +223,7 @@ impl Placing<'_> {
     /// Bytes of the row of an instruction's results, or of all rows that are taken at once.
     fn kept_bytes(&self, index: usize) -> usize {
         let op = self.region.op;
-        let rows = if op.space.inner_dims > 0 { cut::most_beside(op.space.columns()) } else { 1 };
+        let rows = if op.space.inner_dims > 0 { Beside::new(op).width } else { 1 };
         (rows * op.space.columns() * held(op.code[index].dtype).size()).next_multiple_of(LINE)
     }
 
