@@ -46,7 +46,7 @@ impl Placing<'_> {
         if let Ok(asking) = native::compile(&run, self.region.level) {
             if !steps.is_empty() {
                 let space = &self.region.op.space;
-                let elements = if space.inner_dims > 0 { 1 } else { space.columns() as isize };
+                let elements = if space.is_beside() { 1 } else { space.columns() as isize };
                 steps.extend(run.asks.iter().map(|&bytes| bytes as isize * elements));
             }
             (self.placement.natives[*native], *asks) = (asking, Asks { places, share });

@@ -2,19 +2,19 @@
 //! many neighbours at once are passed over as a wide row is, some elements of each at a time; a value of rows is one number
 //! for each of them, and to spread it is to read it again for every element.
 
-use super::bundle::{Beside, Bundle};
+use super::bundle::{Bundle, Bundles};
 use super::ops::{self, Held, Tile, held};
 use super::rows::by_held;
 use super::tile::Room;
 use super::wide::{Pass, Wide};
 use super::{Place, Plan, Step, native};
-use crate::reduce;
+use crate::reduce::{Combine, combine};
 use meshwork_graph::ops::{Code, ReduceOp};
 use smallvec::SmallVec;
 use std::ops::Range;
 
 /// What the instructions of a pass combine.
-type Combined = SmallVec<[Box<dyn reduce::Beside>; 4]>;
+type Combined = SmallVec<[Box<dyn Combine>; 4]>;
 
 /// Where the elements of an operand begin, and bytes from those of one column to those of the next.
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ impl Columns {
 
 impl Plan<'_> {
     /// Computes some bundles of rows.
-    pub(super) fn bundles(&self, wide: &Wide, cut: Beside, room: Room, bundles: Range<usize>) {
+    pub(super) fn bundles(&self, wide: &Wide, cut: Bundles, room: Room, bundles: Range<usize>) {
         let of_pass = |pass: &Pass| pass.combining.iter().map(|&index| self.combined(index, cut)).collect();
         let mut combined: Vec<Combined> = wide.passes.iter().map(of_pass).collect();
         for number in bundles.clone() {
@@ -41,14 +41,14 @@ impl Plan<'_> {
     }
 
     /// Room for what an instruction combines.
-    fn combined(&self, index: usize, cut: Beside) -> Box<dyn reduce::Beside> {
+    fn combined(&self, index: usize, cut: Bundles) -> Box<dyn Combine> {
         let instr = &self.op.code[index];
         let Code::Reduce(op, block) = instr.op else { unreachable!("{} combines nothing", instr.op.name()) };
-        by_held!(held(instr.dtype), T => reduce::beside::<T>(op, cut.width, [cut.columns, block]))
+        by_held!(held(instr.dtype), T => combine::<T>(op, cut.width, [cut.columns, block]))
     }
 
     /// Computes a bundle, and asks for the next one.
-    fn bundle(&self, wide: &Wide, cut: Beside, room: Room, bundles: [Bundle; 2], combined: &mut [Combined]) {
+    fn bundle(&self, wide: &Wide, cut: Bundles, room: Room, bundles: [Bundle; 2], combined: &mut [Combined]) {
         let [bundle, _] = bundles;
         let places = &self.placement.places;
         self.values_of(&wide.loads, room, bundle);
@@ -200,7 +200,8 @@ impl Plan<'_> {
         self.operand_at(room, bundle, column, (places[register], size))
     }
 
-    /// Where so many bytes for each element are for a bundle, from a column on; none for what is the same for all columns.
+    /// Where elements are for a bundle, from a column on: of so many bytes each in a register's own room, none of what is the same for
+    /// all columns.
     fn operand_at(&self, room: Room, bundle: Bundle, column: usize, (place, size): (Place, usize)) -> Columns {
         let together = (bundle.rows * size) as isize;
         match place {
@@ -212,10 +213,12 @@ impl Plan<'_> {
             Place::Input(i) => {
                 let source = &self.sources[i];
                 let element = if source.of_rows { bundle.first_row } else { bundle.element(column) };
-                Columns { first: source.address(element), step: source.step.unwrap_or(0) * size as isize }
+                let step = if size > 0 { source.step.unwrap_or(0) * source.dtype.size() as isize } else { 0 };
+                Columns { first: source.address(element), step }
             }
             Place::Output(k) => {
-                let first = self.sinks[k].first.pointer().wrapping_add(bundle.element(column) * size);
+                let (sink, size) = (&self.sinks[k], self.sinks[k].dtype.size());
+                let first = sink.first.pointer().wrapping_add(bundle.element(column) * size);
                 Columns { first, step: (bundle.inner * size) as isize }
             }
             Place::Turned(_) | Place::Repeated { .. } | Place::Combined(_) => unreachable!("it is found otherwise"),

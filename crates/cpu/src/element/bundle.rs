@@ -18,7 +18,7 @@ const BUNDLES: usize = 32;
 
 /// The bundles of a region, for any number of threads the same.
 #[derive(Clone, Copy, Debug)]
-pub struct Beside {
+pub struct Bundles {
     /// Elements of a row.
     pub columns: usize,
     /// Rows beside each other.
@@ -40,23 +40,22 @@ pub struct Bundle {
     pub inner: usize,
 }
 
-impl Beside {
-    pub fn new(op: &Fused) -> Beside {
+impl Bundles {
+    pub fn new(op: &Fused) -> Bundles {
         let (columns, inner) = (op.space.columns(), op.space.inner());
-        let outer: usize = op.space.shape[..op.space.row_dims].iter().product();
         let whole = |instr: &Instr| match instr.op {
             Code::Reduce(ReduceOp::Sum | ReduceOp::Prod, block) if block < columns => 1 << block.trailing_zeros(),
             _ => LANES,
         };
         let terms = op.code.iter().map(whole).fold(LANES, usize::min);
         let mut width = 1 << (ELEMENTS / columns).clamp(LONG, TILE).ilog2();
-        while width > LEAST / terms && outer * inner.div_ceil(width) < BUNDLES {
+        while width > LEAST / terms && op.space.outer() * inner.div_ceil(width) < BUNDLES {
             width /= 2;
         }
         // As equal as lines of the caches allow.
         let bundles = inner.div_ceil(width);
         let width = inner.div_ceil(bundles).next_multiple_of(GROUP).min(inner);
-        Beside { columns, inner, width, terms }
+        Bundles { columns, inner, width, terms }
     }
 
     /// The bundles of so many rows.
@@ -65,7 +64,7 @@ impl Beside {
     }
 
     pub fn bundle(self, number: usize) -> Bundle {
-        let Beside { columns, inner, width, .. } = self;
+        let Bundles { columns, inner, width, .. } = self;
         let bundles = inner.div_ceil(width);
         let (outer, at) = (number / bundles, number % bundles * width);
         let (first_row, first_element) = (outer * inner + at, outer * columns * inner + at);

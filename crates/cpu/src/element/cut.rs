@@ -1,6 +1,6 @@
 //! How a region is cut into tiles: some rows as a whole, or parts of one.
 
-use super::bundle::{self, Beside};
+use super::bundle::{self, Bundles};
 use super::native;
 use super::operands::bytes_of;
 use super::rows::GROUP;
@@ -42,7 +42,7 @@ pub struct Cut {
     /// How tiles are parts of rows, where some input does not lie together as a whole.
     pub bands: Option<Bands>,
     /// How rows are taken together that lie beside each other.
-    pub beside: Option<Beside>,
+    pub beside: Option<Bundles>,
     /// Parts that are worth a thread.
     parts: usize,
 }
@@ -95,7 +95,7 @@ impl Cut {
             by_rows,
             cuts_rows: by_rows && native::cuts_rows(columns, context.level),
             bands: Bands::of(op, inputs, outputs),
-            beside: (op.space.inner_dims > 0).then(|| Beside::new(op)),
+            beside: op.space.is_beside().then(|| Bundles::new(op)),
             parts,
         }
     }
@@ -193,7 +193,7 @@ pub fn goes_by_rows(op: &Fused, level: Level) -> bool {
         Code::Element(_) | Code::Spread => instr.of_rows || native::is_simple_in_a_row(op, instr, level),
         _ => true,
     };
-    op.space.inner_dims == 0
+    !op.space.is_beside()
         && (native::least_row(level)..=TILE).contains(&op.space.columns())
         && op.code.iter().all(is_simple)
 }

@@ -15,7 +15,7 @@ use std::ops::Range;
 /// How an input lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lies {
-    /// Element after element, in every tile.
+    /// Element after element, in every tile; of rows that lie beside each other, in every column of them.
     Dense,
     /// One element for every tile.
     One,
@@ -122,7 +122,9 @@ impl Written {
 }
 
 impl Source {
-    /// An operand of rows or of elements, whose columns have these dimensions. What it needs behind the slots and the rows that are kept comes behind so many bytes.
+    /// An operand of rows or of elements, whose columns have these dimensions.
+    ///
+    /// What it needs behind the slots and the rows that are kept comes behind so many bytes.
     pub fn new(operand: &Operand, of_rows: bool, columns: Range<usize>, cut: &Cut, behind: &mut usize) -> Self {
         // SAFETY: the offset is that of an element.
         let first = unsafe { operand.bytes().add(operand.layout.offset * operand.dtype.size()) };

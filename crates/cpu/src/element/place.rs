@@ -38,7 +38,7 @@ pub(super) struct Placement {
     pub spare: usize,
     /// What is asked for before a tile is computed.
     pub asked: Vec<Place>,
-    /// How rows are computed that are wider than a tile.
+    /// How rows are computed that are wider than a tile or lie beside each other.
     pub wide: Option<Wide>,
 }
 
@@ -158,7 +158,7 @@ impl<'a> Placing<'a> {
 
     fn place(mut self) -> Placement {
         let space = &self.region.op.space;
-        if space.columns() > TILE || space.inner_dims > 0 {
+        if space.columns() > TILE || space.is_beside() {
             self.placement.wide = Some(self.place_wide());
             return self.placement;
         }
@@ -368,8 +368,6 @@ impl<'a> Placing<'a> {
         let native = native::compile(&self.run(places, run, (reads, results), sums), self.region.level)?;
         let (Region { op, lies, .. }, placement) = (self.region, &self.placement);
         let registers = || reads.iter().chain(results);
-        let place = |&register: &u16| places[usize::from(register)];
-        let mut operands: Vec<Place> = registers().map(place).collect();
         let of_rows = self.are_of_rows(run);
         let is_spread = |register: u16| op.of_rows(register) && !of_rows;
         let size = |register: u16| match (places[usize::from(register)], op.dtype_of(register)) {
@@ -384,17 +382,17 @@ impl<'a> Placing<'a> {
             _ => (size(register) * op.space.columns()) as isize,
         };
         let by_rows = !sums.is_empty() || registers().any(|&register| is_spread(register) || is_row(register));
-        let mut steps: Vec<isize> = registers().filter(|_| by_rows).map(step).collect();
-        if op.space.inner_dims > 0 {
+        let place = |&register: &u16| places[usize::from(register)];
+        let (operands, steps): (Vec<Place>, Vec<isize>) = if op.space.is_beside() {
             let is_one = |register: u16| op.of_rows(register) || placement.fixed.contains(&register);
             let step = |&register: &u16| if is_one(register) { 0 } else { size(register) as isize };
             // What terms are combined with is read and written.
-            let combined = || sums.instructions.iter().map(|&index| Place::Combined(index));
-            operands =
-                reads.iter().map(place).chain(combined()).chain(results.iter().map(place)).chain(combined()).collect();
-            let none = || sums.instructions.iter().map(|_| 0);
-            steps = reads.iter().map(step).chain(none()).chain(results.iter().map(step)).chain(none()).collect();
-        }
+            let combined = || sums.instructions.iter().map(|&index| (Place::Combined(index), 0));
+            let of = |registers: &[u16]| registers.iter().map(|r| (place(r), step(r))).collect::<Vec<_>>();
+            of(reads).into_iter().chain(combined()).chain(of(results)).chain(combined()).unzip()
+        } else {
+            (registers().map(place).collect(), registers().filter(|_| by_rows).map(step).collect())
+        };
         let (number, sums) = (placement.natives.len(), sums.clone());
         Ok((native, Step::Run { native: number, operands, asks: Asks::NOTHING, of_rows, steps, sums }))
     }
@@ -405,7 +403,7 @@ impl<'a> Placing<'a> {
         let inputs = op.inputs.len();
         let of_rows = self.are_of_rows(run);
         let stored = |register: u16| match places[usize::from(register)] {
-            _ if op.of_rows(register) && !of_rows && op.space.inner_dims == 0 => Some(Stored::One),
+            _ if op.of_rows(register) && !of_rows && !op.space.is_beside() => Some(Stored::One),
             Place::Input(i) if self.is_one(i) => Some(Stored::One),
             Place::Output(k) if self.region.written[k].streams() => Some(Stored::F32PastCaches),
             Place::Input(_) | Place::Output(_) => Stored::of(op.dtype_of(register)),
@@ -417,7 +415,7 @@ impl<'a> Placing<'a> {
         };
         let mut numbers: Vec<u16> = reads.to_vec();
         // What terms are combined with has no registers in the region.
-        let is_beside = op.space.inner_dims > 0;
+        let is_beside = op.space.is_beside();
         let combined = if is_beside { &sums.instructions[..] } else { &[] };
         numbers.extend(combined.iter().map(|_| u16::MAX));
         let mut code = vec![];

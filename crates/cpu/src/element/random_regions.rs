@@ -30,7 +30,8 @@ impl Draw {
     }
 }
 
-const UNARY: [UnaryOp; 6] = [UnaryOp::Neg, UnaryOp::Exp, UnaryOp::Relu, UnaryOp::Tanh, UnaryOp::Sqrt, UnaryOp::Sigmoid];
+const UNARY: [UnaryOp; 7] =
+    [UnaryOp::Neg, UnaryOp::Exp, UnaryOp::Relu, UnaryOp::Tanh, UnaryOp::Sqrt, UnaryOp::Sigmoid, UnaryOp::Erf];
 const BINARY: [BinaryOp; 6] = [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div, BinaryOp::Max, BinaryOp::Lt];
 const REDUCE: [ReduceOp; 5] = [ReduceOp::Sum, ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min];
 const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
@@ -118,6 +119,12 @@ impl Value {
     fn output(&mut self) -> Output<'_> {
         // SAFETY: as above.
         unsafe { Output::new(self.bytes.as_mut_ptr().cast(), self.dtype, &self.layout.shape) }
+    }
+
+    /// Whether nothing has been written behind the elements.
+    fn is_untouched_behind(&self) -> bool {
+        let elements = self.layout.shape.numel() * self.dtype.size();
+        self.bytes.iter().flat_map(|word| word.to_ne_bytes()).skip(elements).all(|byte| byte == 1)
     }
 
     /// The bits of the elements; all NaN are one.
@@ -244,6 +251,7 @@ fn check_in<T: Sample>(seed: u64, space: Space) {
         run(&fused, &operands, &outputs, context);
         for (value, want) in values.iter().zip(want) {
             assert_eq!(value.bits(), want, "{fused} of {:?} {shape:?}", T::DTYPE);
+            assert!(value.is_untouched_behind(), "{fused} of {:?} {shape:?}", T::DTYPE);
         }
     });
 }
@@ -328,10 +336,14 @@ fn rows_beside_each_other_are_combined_and_spread_as_alone() {
     }
 }
 
-/// softmax(x).
+/// softmax(x) of rows.
 fn softmax(shape: &Shape) -> Fused {
+    softmax_in(Space::rows(1, shape.clone()))
+}
+
+/// softmax(x).
+fn softmax_in(space: Space) -> Fused {
     let dtype = DType::F32;
-    let space = Space::rows(1, shape.clone());
     let instr = |op: Code, args: [u16; 2], of_rows| Instr { op, args: [args[0], args[1], 0], of_rows, dtype };
     let binary = |op| Code::Element(Element::Binary(op));
     let code = vec![
@@ -365,6 +377,45 @@ fn a_wide_row_is_overwritten_when_it_is_read_no_more() {
         }
         assert_eq!(bits(&a), want[0]);
     });
+}
+
+/// softmax(x) along the middle dimension: terms are combined by the code that reads or computes them. In the memory of x, and
+/// past the caches.
+#[test]
+fn rows_beside_each_other_are_overwritten_or_go_past_the_caches() {
+    for (shape, goes) in [([2, 5, 4096], Goes::Cached), ([2, 3, 1 << 21], Goes::Lines)] {
+        let shape = Shape::new(&shape);
+        let layout = Layout::contiguous(&shape);
+        let fused = softmax_in(Space { shape: shape.clone(), row_dims: 1, inner_dims: 1 });
+        assert_eq!(goes == Goes::Lines, shape.numel() * size_of::<f32>() >= STREAM_BYTES);
+        let x = samples::<f32>(3, shape.numel());
+        let mut want = vec![];
+        each_context(|context| {
+            let level = context.level;
+            let written = [Written { goes, over: SmallVec::new() }];
+            let region = place::Region { op: &fused, lies: &[Lies::Dense], written: &written, level };
+            let placement = placement(region);
+            let passes = &placement.wide.as_ref().expect("rows beside each other").passes;
+            let come_along = |pass: &super::wide::Pass| matches!(&pass.tiles.steps[..], [super::Step::Run { sums, .. }] if sums.instructions.len() == 1);
+            let has_code = cfg!(target_arch = "x86_64") && level >= Level::Avx2;
+            assert_eq!(passes[..2].iter().all(come_along), has_code, "{level:?}");
+            if want.is_empty() {
+                want = one_by_one(&fused, &[Operand::of(&x, &layout)], context);
+            }
+            let mut a = x.clone();
+            if goes == Goes::Cached {
+                let at = a.as_mut_ptr();
+                // SAFETY: the operand is dense at the address of the output.
+                unsafe {
+                    let input = Operand::new(at.cast_const().cast(), DType::F32, &layout);
+                    run(&fused, &[input], &[Output::new(at.cast(), DType::F32, &shape)], context);
+                }
+            } else {
+                run(&fused, &[Operand::of(&x, &layout)], &[Output::of(&mut a, &shape)], context);
+            }
+            assert!(bits(&a) == want[0], "{level:?}, {shape}");
+        });
+    }
 }
 
 /// Exponentials of a row are kept for the pass that divides them, unless the row is too long; they may be a result, too.

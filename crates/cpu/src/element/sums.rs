@@ -37,7 +37,7 @@ impl Placing<'_> {
         for index in units.iter().filter_map(|unit| if let &Unit::One(index) = unit { Some(index) } else { None }) {
             let Code::Reduce(reduce, block) = op.code[index].op else { continue };
             // Tiles of wide rows are whole blocks anyway.
-            let is_beside = op.space.inner_dims > 0;
+            let is_beside = op.space.is_beside();
             let is_long = op.space.columns() >= native::least_row(self.region.level);
             let has_lanes = block.is_multiple_of(LANES) || block >= op.space.columns();
             let fits = is_long && has_lanes && op.space.columns().min(TILE) <= GROUP * block;

@@ -4,7 +4,7 @@
 //! stored in the last, so that they may lie where operands do (`joined.rs` does it along with the next row). What is simple is
 //! machine code here too, for which values of the row are one for all elements.
 
-use super::bundle::Beside;
+use super::bundle::Bundles;
 use super::cut::{Span, TILE};
 use super::joined::Joined;
 use super::native::{self, Native, Refused, is_simple_in_a_row};
@@ -143,7 +143,7 @@ impl Placing<'_> {
         let own = slots.count;
         let kept = self.kept(&stages, last);
         let after = self.of_rows(last + 1, &stages);
-        let is_beside = op.space.inner_dims > 0;
+        let is_beside = op.space.is_beside();
         let mut attempt = |with_sums: bool| {
             let mut count = slots.count;
             let pass = |pass| {
@@ -176,8 +176,7 @@ impl Placing<'_> {
             instr.of_rows && !combines(instr.op) && stages[inputs + index] == pass
         };
         let due: Vec<usize> = (0..op.code.len()).filter(is_due).collect();
-        let has_code =
-            |index: usize| op.space.inner_dims > 0 && native::is_simple(op, &op.code[index], self.region.level);
+        let has_code = |index: usize| op.space.is_beside() && native::is_simple(op, &op.code[index], self.region.level);
         let known = (0..inputs + op.code.len()).map(|r| r < inputs || !due.contains(&(r - inputs))).collect();
         let mut steps = vec![];
         for unit in units_of(op, due, known, &has_code) {
@@ -223,7 +222,7 @@ impl Placing<'_> {
     /// Bytes of the row of an instruction's results, or of all rows that are taken at once.
     fn kept_bytes(&self, index: usize) -> usize {
         let op = self.region.op;
-        let rows = if op.space.inner_dims > 0 { Beside::new(op).width } else { 1 };
+        let rows = if op.space.is_beside() { Bundles::new(op).width } else { 1 };
         (rows * op.space.columns() * held(op.code[index].dtype).size()).next_multiple_of(LINE)
     }
 
@@ -293,7 +292,7 @@ impl Placing<'_> {
 
     /// Has the machine code of a pass ask for the next row, if it does all of it.
     fn ask_in_pass(&mut self, pass: &mut Pass, runs: &Runs) {
-        let can = pass.tiles.in_place || self.region.op.space.inner_dims > 0;
+        let can = pass.tiles.in_place || self.region.op.space.is_beside();
         if let ([step @ Step::Run { .. }], [(_, run)], true) = (&mut pass.tiles.steps[..], &runs[..], can) {
             self.ask_meanwhile(step, run, Share::ALL);
         }

@@ -253,7 +253,7 @@ static ERF: [Table; 6] = [
 #[inline(always)]
 pub fn erf<A: Arithmetic>(a: &mut A, x: A::Float) -> A::Float {
     let size = a.abs(x);
-    // From here on it is 1.
+    // From here on it is 1; and the last point of the grid is the nearest one.
     let size = a.at_most(size, 3.949_707);
     let (per_step, round, step) = (a.float(1.0 / ERF_STEP), a.float(ROUND), a.float(-ERF_STEP));
     let t = a.fma(size, per_step, round);

@@ -10,7 +10,7 @@
 //! | `exp` | 1.01 | | `cos` | 1.55 |
 //! | `expm1` | 1.55 | | `tanh` | 2.31 |
 //! | `log` | 0.83 | | `sigmoid` | 2.27 |
-//! | `log1p` | 0.84 | | `erf` | 1.09 |
+//! | `log1p` | 0.84 | | `erf` | 1.22 |
 //! | `sin` | 1.54 | | `pow` | 0.51 |
 //!
 //! Square root and reciprocal are the processor's, which are exact to the last bit. f64 functions are those of the
@@ -256,7 +256,14 @@ mod tests {
     fn sigmoidal_functions_are_as_exact_as_stated() {
         check("tanh", 2.4, tanh, libm::tanh);
         check("sigmoid", 2.4, sigmoid, |x| if x < 0.0 { x.exp() / (1.0 + x.exp()) } else { 1.0 / (1.0 + (-x).exp()) });
-        check("erf", 1.2, erf, libm::erf);
+        check("erf", 1.22, erf, libm::erf);
+        // It is least exact where one polynomial follows another.
+        for i in 0..15 {
+            let border = ((i as f32 + 0.5) * 0.254_989_62).to_bits();
+            for x in (border - 20_000..border + 20_000).map(f32::from_bits) {
+                assert!(ulps(erf(x), libm::erf(x.into())) <= 1.22, "erf({x})");
+            }
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use meshwork_graph::canonical::LANES;
 use meshwork_graph::ops::ReduceOp;
 
 /// The reduction of up to so many rows, which becomes known term by term.
-pub(crate) trait Beside {
+pub(crate) trait Combine {
     /// Begins with so many rows.
     fn start(&mut self, rows: usize);
 
@@ -32,7 +32,7 @@ pub(crate) trait Beside {
 }
 
 /// A reduction of up to `rows` rows of `terms` terms in blocks of so many.
-pub(crate) fn beside<A: Accumulate>(op: ReduceOp, rows: usize, [terms, block]: [usize; 2]) -> Box<dyn Beside> {
+pub(crate) fn combine<A: Accumulate>(op: ReduceOp, rows: usize, [terms, block]: [usize; 2]) -> Box<dyn Combine> {
     match op {
         ReduceOp::Sum => Box::new(Rows::<A, _>::new(Sum, rows, [terms, block])),
         ReduceOp::Prod => Box::new(Rows::<A, _>::new(Prod, rows, [terms, block])),
@@ -68,9 +68,18 @@ impl<A: Accumulate, M: Monoid<A>> Rows<A, M> {
     fn join(&mut self, level: Level) {
         merge_lanes(level, self.op, &mut self.lanes, self.count, self.len);
     }
+
+    /// Ends a block.
+    fn end_block(&mut self, level: Level) {
+        let (op, len) = (self.op, self.len);
+        self.join(level);
+        self.tree.next(len).copy_from_slice(&self.lanes[..len]);
+        self.tree.push(len, |left, right| merge_rows(level, op, left, right));
+        (self.count, self.has_blocks) = (0, true);
+    }
 }
 
-impl<A: Accumulate, M: Monoid<A>> Beside for Rows<A, M> {
+impl<A: Accumulate, M: Monoid<A>> Combine for Rows<A, M> {
     fn start(&mut self, rows: usize) {
         (self.len, self.count, self.has_blocks) = (rows, 0, false);
         self.lanes.fill(M::identity());
@@ -110,11 +119,7 @@ impl<A: Accumulate, M: Monoid<A>> Beside for Rows<A, M> {
         }
         self.count += count;
         if self.count == self.block {
-            let (op, len) = (self.op, self.len);
-            self.join(level);
-            self.tree.next(len).copy_from_slice(&self.lanes[..len]);
-            self.tree.push(len, |left, right| merge_rows(level, op, left, right));
-            (self.count, self.has_blocks) = (0, true);
+            self.end_block(level);
             self.lanes.fill(M::identity());
         }
     }
@@ -125,9 +130,7 @@ impl<A: Accumulate, M: Monoid<A>> Beside for Rows<A, M> {
         let out = unsafe { std::slice::from_raw_parts_mut(out.cast::<A>(), len) };
         if self.has_blocks {
             if self.count > 0 {
-                self.join(level);
-                self.tree.next(len).copy_from_slice(&self.lanes[..len]);
-                self.tree.push(len, |left, right| merge_rows(level, op, left, right));
+                self.end_block(level);
             }
             return out.copy_from_slice(self.tree.finish(len, |left, right| merge_rows(level, op, left, right)));
         }

@@ -22,7 +22,7 @@ mod trees;
 use crate::operand::Shared;
 use crate::walk::Walk;
 use crate::{Context, Operand, Output};
-pub(crate) use beside::{Beside, beside};
+pub(crate) use beside::{Combine, combine};
 pub(crate) use columns::add_rows_by_tree;
 use half::{bf16, f16};
 pub(crate) use matrix::{reduce_blocks, reduce_rows};
@@ -55,7 +55,7 @@ const LANE_BYTES: usize = 40960;
 /// The same where all terms are in the third cache: what becomes of blocks stays in the first one.
 const NEAR_LANE_BYTES: usize = 4096;
 /// So few terms are near anyway: long rows of them come by themselves.
-const FEW: usize = 16;
+const FEW_TERMS: usize = 16;
 /// Bytes of terms that are there.
 const NEAR: usize = 16 << 20;
 /// The same for columns that are gathered: all lanes fit into the first cache.
@@ -114,7 +114,7 @@ impl Plan {
             blocks.unit = blocks.unit.max(least.div_ceil(blocks.inner.max(1)));
         }
         let width = match apart {
-            1 if layout.shape.numel() * dtype.size() <= NEAR || terms.len() <= FEW => NEAR_LANE_BYTES,
+            1 if layout.shape.numel() * dtype.size() <= NEAR || terms.len() <= FEW_TERMS => NEAR_LANE_BYTES,
             1 => LANE_BYTES,
             _ => GATHERED_LANE_BYTES,
         } / sum_size(dtype);

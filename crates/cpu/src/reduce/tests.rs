@@ -232,6 +232,33 @@ fn not_a_number_wins_and_zeros_have_an_order() {
     });
 }
 
+/// Columns of zeros, of numbers, and with NaNs, wherever they stand.
+#[test]
+fn extrema_of_columns_are_those_of_their_terms_one_by_one() {
+    let zeros = [0.0, -0.0];
+    let numbers = [-0.0, 0.0, f32::NEG_INFINITY, f32::INFINITY, 1.5, -2.5, f32::MIN, 1e-45];
+    let odd = [f32::NAN, -f32::NAN, 1.0, f32::INFINITY, -1.0, -0.0, f32::NEG_INFINITY];
+    for rows in 1..10 {
+        for columns in [256, 257, 273] {
+            let number = |i: usize| {
+                let (row, column) = (i / columns, i % columns);
+                let draw = (row * 7919 + column * 104_729 + row * column * 13) / 3;
+                match column % 3 {
+                    0 => zeros[draw % zeros.len()],
+                    1 => numbers[draw % numbers.len()],
+                    _ => odd[draw % odd.len()],
+                }
+            };
+            let data: Vec<f32> = (0..rows * columns).map(number).collect();
+            let case = Case { data, layout: Layout::contiguous(&Shape::new(&[rows, columns])) };
+            for op in [ReduceOp::Max, ReduceOp::Min].map(|op| Reduce::new(op, &[0])) {
+                let want = bits(&reference(&op, &case));
+                each_context(|context| assert_eq!(bits(&compute(&op, &case, context)), want, "{rows} × {columns}"));
+            }
+        }
+    }
+}
+
 #[test]
 fn all_at_once_is_one_after_the_other() {
     fn check<A: Accumulate>(terms: &[A]) {

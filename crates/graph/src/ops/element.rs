@@ -112,7 +112,7 @@ impl Element {
             Element::Unary(Sigmoid) => 26,
             Element::Unary(Tanh) => 30,
             Element::Unary(Log | Log1p | Sin | Cos) => 36,
-            Element::Unary(Erf) => 54,
+            Element::Unary(Erf) => 22,
             Element::Binary(BinaryOp::Pow) => 120,
             _ => Element::SIMPLE,
         };

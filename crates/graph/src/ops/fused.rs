@@ -112,7 +112,7 @@ impl Space {
         self.row_dims..self.shape.rank() - self.inner_dims
     }
 
-    /// Keeps the rows of a region of the elements, or of the rows.
+    /// Keeps the rows of a region of the elements, or of the rows, which cuts no dimensions but those ahead of the columns'.
     pub(crate) fn keep_rows(&mut self, region: &Region) {
         self.shape.0[..self.row_dims].copy_from_slice(&region.sizes[..self.row_dims]);
     }
@@ -126,6 +126,16 @@ impl Space {
     /// Elements of a row.
     pub fn columns(&self) -> usize {
         self.shape[self.column_dims()].iter().product()
+    }
+
+    /// Sizes of the dimensions ahead of the columns', multiplied.
+    pub fn outer(&self) -> usize {
+        self.shape[..self.row_dims].iter().product()
+    }
+
+    /// Whether there are rows beside each other.
+    pub fn is_beside(&self) -> bool {
+        self.inner_dims > 0
     }
 
     /// Neighbouring rows that lie beside each other: as many elements as there are between two of a row.
@@ -221,7 +231,10 @@ impl Fused {
             return Err(OpError("fused: a region without results".into()));
         }
         let picks = |instr: &Instr| matches!(instr.op, Code::Gather(..) | Code::Scatter(..));
-        if self.space.inner_dims > 0 && self.code.iter().any(picks) {
+        if self.space.row_dims + self.space.inner_dims > self.space.shape.rank() {
+            return Err(OpError(format!("fused: more dimensions of rows than {} has", self.space.shape)));
+        }
+        if self.space.is_beside() && self.code.iter().any(picks) {
             return Err(OpError("fused: rows that lie beside each other are not indexed".into()));
         }
         if inputs.len() != self.inputs.len() {

@@ -180,7 +180,7 @@ fn rows_are_reduced_and_picked_from_in_their_region() {
     insta::assert_snapshot!("rows", fuse(&simplify(&g)));
 }
 
-/// log softmax along a dimension with others behind it, and its gradient: two kernels, between which there are the scores.
+/// log softmax along a dimension with others behind it, and its gradient: one kernel.
 #[test]
 fn rows_that_lie_beside_each_other_are_reduced_in_their_region() {
     for (shape, dim) in [(&[3, 5, 32][..], 1), (&[4, 8, 2, 8], 0)] {
@@ -201,6 +201,24 @@ fn rows_that_lie_beside_each_other_are_reduced_in_their_region() {
         fused.verify().unwrap();
         let kernels = fused.nodes.iter().filter(|node| matches!(node.op, Op::Fused(_) | Op::Reduce(_)));
         assert_eq!(kernels.count(), 1, "{fused}");
+    }
+}
+
+/// A shape with dimensions missing stands for the last ones, whatever has been reduced.
+#[test]
+fn what_is_spread_along_other_dimensions_is_no_value_of_rows() {
+    for (restored, kernels) in [(true, 1), (false, 2)] {
+        let mut g = Graph::new();
+        let x = input(&mut g, &[16, 16, 16]);
+        let shape = g.ty(x).shape.clone();
+        let max = g.reduce(Reduce::new(ReduceOp::Max, &[1]), x);
+        let max = if restored { g.restore(max, &[1], &shape) } else { g.expand(max, shape) };
+        let y = g.sub(x, max);
+        g.outputs = vec![y];
+        let fused = fuse(&simplify(&g));
+        fused.verify().unwrap();
+        let found = fused.nodes.iter().filter(|node| matches!(node.op, Op::Fused(_) | Op::Reduce(_)));
+        assert_eq!(found.count(), kernels, "{fused}");
     }
 }
 

@@ -16,8 +16,10 @@ const MAX_RESULTS: usize = 8;
 const WIDE_ROWS: usize = 64;
 /// Fewest rows that lie beside each other in a region: of fewer there is more time lost between rows than won.
 const BESIDE: usize = 16;
-/// Rows that lie beside each other and that one thread takes, and how many of those there should be, unless there are few elements.
-const TOGETHER: [usize; 2] = [64, 16];
+/// Rows that lie beside each other and are taken together at least, where there are so many.
+const TOGETHER: usize = 64;
+/// Fewest such parts of rows, unless there are few elements: fewer would leave threads idle.
+const PARTS: usize = 16;
 /// Elements that one thread takes as fast as several.
 const FEW: usize = 1 << 18;
 /// Bytes of a value that is worth not being kept: smaller ones stay in the first-level cache.
@@ -486,12 +488,9 @@ impl<'a> Regions<'a> {
 
 /// Whether a region is worth it for rows that lie beside each other.
 fn is_beside(space: &Space) -> bool {
-    let [together, threads] = TOGETHER;
-    let ahead: usize = space.shape[..space.row_dims].iter().product();
     let inner = space.inner();
-    space.columns() > 1
-        && inner >= BESIDE
-        && (ahead * inner.div_ceil(together) >= threads || space.shape.numel() <= FEW)
+    let parts = space.outer() * inner.div_ceil(TOGETHER);
+    space.columns() > 1 && inner >= BESIDE && (parts >= PARTS || space.shape.numel() <= FEW)
 }
 
 /// Whether all elements of a value are +0.

@@ -31,7 +31,7 @@ impl Values {
             || is_full && b.shape() != [rows]
             || is_full && rows == columns
             || b.shape() == [rows, columns] && a.shape() != [rows];
-        let value = match op % 18 {
+        let value = match op % 20 {
             0 => a.tanh(),
             1 => a.exp(),
             2 => -a,
@@ -52,6 +52,8 @@ impl Values {
             14 if is_full && rows == columns => a.t(),
             15 if fits => where_(&a.gt(b), a, b),
             16 if fits => a / b,
+            17 if is_full => a.log_softmax(0),
+            18 if is_full => a.softmax(0),
             _ if fits => a * b + a,
             _ => a.abs(),
         };
@@ -86,7 +88,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
     #[test]
     fn a_program_is_its_operations(
-        shape in prop::sample::select(vec![[5, 5], [1, 7], [33, 10], [2, 200], [9, 1], [3, 1030]]),
+        shape in prop::sample::select(vec![[5, 5], [1, 7], [33, 10], [2, 200], [9, 1], [3, 1030], [24, 40]]),
         dtype in prop::sample::select(vec![DType::F32, DType::F64, DType::F16]),
         calls in prop::collection::vec((any::<u8>(), any::<usize>(), any::<usize>()), 3..30),
     ) {
