@@ -332,7 +332,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         };
         let readers = right::Readers {
             tile: bounds.tile,
-            copying: kernels.copying,
+            kernels,
             rows: row_count,
             stay: row_count * length * size_of::<L::Real>() <= bounds.held,
             is_short,
@@ -340,9 +340,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         };
         let packed = product.packed.map(|packed| packed.panel(first, columns.start));
         // SAFETY: elements of the caller, room of this call.
-        let right_side = unsafe {
-            right::Chunk::new(level, elements, &readers, [kernels.lanes, numbers(length)], packed, right_room)
-        };
+        let right_side = unsafe { right::Chunk::new(level, elements, &readers, numbers(length), packed, right_room) };
         let left = match product.left {
             Left::Panels(data) => {
                 let distance = left::panel_distance(product.size.terms, height);
@@ -354,7 +352,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
                 let steps = [left_line, side.terms.fill(first, left_terms)];
                 left::Chunk::elements(
                     level,
-                    &bounds.tile,
+                    (&kernels, &bounds.tile),
                     data,
                     [left_lines, left_terms],
                     steps,

@@ -13,16 +13,16 @@ use crate::simd::Level;
 use std::mem::size_of;
 use std::ops::Range;
 
-/// Columns up to which the left operand's panels are read in place, unless they drive each other out of the first-level
-/// cache: packing pays where they are read often.
+/// Columns up to which the left operand's panels are read in place: packing pays where they are read often, and the sooner the
+/// farther off they are ([`Kernels::reuse`]).
 const REUSE: usize = 256;
 
 /// Columns from which rows of the left operand are copied: where they are read so often, it matters that they lie together
 /// in the second-level cache and in the pages' table.
 const AGAIN: usize = 1024;
 
-/// Lines of a cache that are so many elements apart displace each other.
-const CONFLICT: usize = 512;
+/// Lines of a cache that are so many bytes apart displace each other.
+const CONFLICT: usize = 2048;
 
 /// Bytes of all its sets, one line each.
 const PAGE: usize = 4096;
@@ -131,7 +131,7 @@ impl<'a, S: Element> Chunk<'a, S> {
     /// for so many columns; in pairs or not.
     pub fn elements(
         level: Level,
-        tile: &Tile,
+        (kernels, tile): (&Kernels<S::Real>, &Tile),
         data: *const S,
         [rows, terms]: [&'a [isize]; 2],
         steps: [Option<isize>; 2],
@@ -154,7 +154,7 @@ impl<'a, S: Element> Chunk<'a, S> {
             (Some(1), Some(step))
                 if same::<S, S::Real>()
                     && columns <= REUSE
-                    && (readable(step) || resident(step.unsigned_abs() * size_of::<S>(), terms.len(), 1)) =>
+                    && is_kept(kernels, step.unsigned_abs() * size_of::<S>(), terms.len(), columns) =>
             {
                 there(height as isize, step, Access::Panel)
             }
@@ -243,16 +243,21 @@ pub fn sets(step: usize) -> usize {
 
 /// Whether the terms of a panel, so many `lines` each and `step` bytes apart, can be read in place again and again: they lie on
 /// lines of few sets of the first-level cache where the step is a multiple of a large power of two, and panels of the
-/// other side need the other ways.
-pub fn resident(step: usize, terms: usize, lines: usize) -> bool {
+/// other side need all but so many `ways`.
+pub fn resident(step: usize, terms: usize, lines: usize, ways: usize) -> bool {
     let sets = (sets(step) * lines).min(PAGE / LINE);
-    (terms * step.min(lines * LINE)).div_ceil(LINE) <= sets * WAYS
+    (terms * step.min(lines * LINE)).div_ceil(LINE) <= sets * ways
 }
 
-/// Whether panels whose terms are `step` elements apart may be read where they lie: not if they would drive each other
-/// out of the first-level cache.
-fn readable(step: isize) -> bool {
-    !step.unsigned_abs().is_multiple_of(CONFLICT)
+/// Whether panels are read where they lie, of so many terms that are `step` bytes apart and for so many columns: not if they would
+/// drive each other out of the first-level cache, unless the second one keeps them and they are not read often.
+fn is_kept<T>(kernels: &Kernels<T>, step: usize, terms: usize, columns: usize) -> bool {
+    let is_near = || {
+        // One of so many sets is used.
+        let sparse = 1 << (step.trailing_zeros().max(LINE.ilog2()) - LINE.ilog2());
+        !step.is_multiple_of(CONFLICT) && terms * LINE * sparse <= kernels.together[1]
+    };
+    resident(step, terms, 1, WAYS) || columns <= kernels.reuse && is_near()
 }
 
 /// How far apart rows of so many terms are copied to: an odd number of lines, so that they lie on all sets of the caches, and

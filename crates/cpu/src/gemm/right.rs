@@ -40,6 +40,8 @@ struct Lie {
     step: usize,
     /// Lines of a term.
     lines: usize,
+    /// Lines of a set that they may take; see [`Kernels::ways`](super::kernel::Kernels::ways).
+    ways: usize,
     /// Tiles, one below the other, up to which it is read in place; see [`Kernels::few`](super::kernel::Kernels::few).
     few: usize,
     /// Terms up to which it is.
@@ -49,8 +51,13 @@ struct Lie {
 impl Lie {
     /// A panel of elements whose columns are `column` apart and whose terms are `term` apart, if evenly, for tiles and
     /// blocks that are short or not. None if kernels cannot read it where it lies.
-    fn new<R: Element>(column: Option<isize>, term: Option<isize>, tile: &Tile, is_short: bool) -> Option<Self> {
-        let (Some(1), Some(term), true) = (column, term, same::<R, R::Real>()) else { return None };
+    fn new<R: Element>(
+        kernels: &Kernels<R::Real>,
+        steps: [Option<isize>; 2],
+        tile: &Tile,
+        is_short: bool,
+    ) -> Option<Self> {
+        let ([Some(1), Some(term)], true) = (steps, same::<R, R::Real>()) else { return None };
         let step = term.unsigned_abs() * size_of::<R>();
         // Where all lines lie on one set, none is left for the next tile. Nothing is asked for during short blocks.
         let few = match (sets(step), is_short) {
@@ -61,12 +68,12 @@ impl Lie {
             _ => tile.spread,
         };
         let deep = if tile.is_tall { usize::MAX } else { sets(step) * SHALLOW };
-        Some(Lie { term, step, lines: (tile.columns * size_of::<R>()).div_ceil(LINE), few, deep })
+        Some(Lie { term, step, lines: (tile.columns * size_of::<R>()).div_ceil(LINE), ways: kernels.ways, few, deep })
     }
 
     /// Whether `tiles` tiles, one below the other, read so many terms in place.
     fn in_place(&self, tiles: usize, terms: usize) -> bool {
-        tiles <= self.few && terms <= self.deep || resident(self.step, terms, self.lines)
+        tiles <= self.few && terms <= self.deep || resident(self.step, terms, self.lines, self.ways)
     }
 
     /// Whether a first tile that copies so many terms costs less than to pack several panels at a time.
@@ -92,7 +99,7 @@ impl Want {
 
     /// What the panels of a right operand want, for a product of this size and the tile that it has otherwise.
     pub fn of<R: Element>(kernels: &Kernels<R::Real>, side: &Side, tile: &Tile, size: &Size) -> Self {
-        let lie = Lie::new::<R>(side.lines.stride(), side.terms.stride(), tile, size.block <= SILENT);
+        let lie = Lie::new::<R>(kernels, [side.lines.stride(), side.terms.stride()], tile, size.block <= SILENT);
         let Some(lie) = lie else { return Want::Nothing };
         let is_beyond = ALONE.contains(&size.rows) && size.columns * size.terms * size_of::<R>() >= BEYOND;
         match sets(lie.step) {
@@ -120,8 +127,8 @@ pub struct Elements<'a, R> {
 pub struct Readers<T: 'static> {
     /// The tiles.
     pub tile: Tile,
-    /// The kernels that copy, if there are any.
-    pub copying: Option<Table<T>>,
+    /// The level's kernels.
+    pub kernels: Kernels<T>,
     /// Rows of the left side.
     pub rows: usize,
     /// Whether all of them stay in the second-level cache: then each panel is needed once.
@@ -191,23 +198,23 @@ impl<'a, R: Element> Chunk<'a, R> {
         level: Level,
         elements: Elements<'a, R>,
         readers: &Readers<R::Real>,
-        [lanes, terms]: [usize; 2],
+        terms: usize,
         packed: Option<(*const R::Real, usize)>,
         room: *mut R::Real,
     ) -> Self {
-        let Readers { tile, copying, rows, stay, is_short, at_once } = *readers;
+        let Readers { tile, ref kernels, rows, stay, is_short, at_once } = *readers;
         let (width, count) = (tile.columns, elements.columns.len());
         let rest = count % width;
-        let whole = if rest.is_multiple_of(lanes) { count } else { count - rest };
+        let whole = if rest.is_multiple_of(kernels.lanes) { count } else { count - rest };
         let (tiles, [column, term]) = (rows.div_ceil(tile.rows), elements.steps);
-        let how = match Lie::new::<R>(column, term, &tile, is_short) {
+        let how = match Lie::new::<R>(kernels, [column, term], &tile, is_short) {
             _ if packed.is_some() => How::Shared,
             Some(lie) if whole > 0 && lie.in_place(tiles, elements.terms.len()) => How::There(lie.term),
             Some(lie)
                 if whole > 0
                     && tiles > 1
                     && lie.is_worth_copying(elements.terms.len())
-                    && let Some(table) = copying =>
+                    && let Some(table) = kernels.copying =>
             {
                 How::Copied(lie.term, table)
             }

@@ -24,6 +24,8 @@ pub const ASKING: usize = 4;
 /// Terms from which kernels ask for lines. Tiles of fewer are stored as fast as the caches take them, many with one call; with lines
 /// to ask for a call is a tile or two, which took up to twice as long (1024 × 9 × 1024).
 pub const WORTH_ASKING: usize = 128;
+/// Lines of a run, at most: more have no end.
+pub const MOST_LINES: usize = usize::MAX / 2;
 /// Terms of blocks up to which kernels ask for no lines, unless they sum four blocks in registers: then for two in that time.
 pub const SILENT: usize = 8;
 
@@ -121,6 +123,12 @@ pub struct Kernels<T: 'static> {
     /// Tiles, one below the other, up to which the right operand's panels are read in place: what is read often is packed,
     /// unless all of a panel stays in the first-level cache where it lies.
     pub few: usize,
+    /// Columns up to which panels of the left operand that do not stay in the first-level cache are read in place all the same. Zen 3
+    /// waits for its second-level cache where Zen 4 does not (256 × 256 × 256, the left side transposed: 78 GFLOP/s, 90 packed).
+    pub reuse: usize,
+    /// Lines of a set of the first-level cache that a panel of the right operand may take which is read in place: lines of the next
+    /// one come meanwhile, and the left side needs some.
+    pub ways: usize,
     /// Terms that are summed before sums leave the tiles, at most. More of them store sums less often, fewer leave
     /// panels of the right side in the first-level cache.
     pub depth: usize,
@@ -213,7 +221,6 @@ macro_rules! microkernel {
                 let tile = ROWS * VECTORS * $lanes;
                 let (mut ahead, mut line, mut lines) = (call.ahead, (*call.ahead).first, (*call.ahead).count);
                 let (a_step, b_term) = (call.a_step, call.b_term);
-                let (a_row, a_term) = if PANEL { (1, a_step) } else { (a_step, 1) };
                 for number in 0..call.tiles as isize {
                     let below = number * call.way;
                     let mut acc = [[zero; VECTORS]; ROWS];
@@ -224,24 +231,31 @@ macro_rules! microkernel {
                             }
                         }
                     }
-                    let (mut a, mut b, mut copy) = (call.a.offset(below * call.a_tile), call.b.offset(below * call.b_tile), call.copy.offset(below * call.copy_tile));
+                    let (first, right, mut copy) = (call.a.offset(below * call.a_tile), call.b.offset(below * call.b_tile), call.copy.offset(below * call.copy_tile));
+                    // An address has a multiple of a distance in it, up to two of these: every third row of the left side, or
+                    // the fourth of four terms, has a pointer of its own.
+                    let groups = if PANEL { 2 } else { ROWS.div_ceil(3) };
+                    let mut a: [*const $number; 4] = std::array::from_fn(|i| match i {
+                        0 => first,
+                        _ if i < groups => $crate::gemm::kernel::opaque(first.wrapping_offset(3 * i as isize * a_step)),
+                        _ => first,
+                    });
+                    let mut b = [right, $crate::gemm::kernel::opaque(right.wrapping_offset(3 * b_term))];
                     // Macros, because closures might not be inlined.
                     macro_rules! term {
                         ($k:literal) => {
                             let mut right = [zero; VECTORS];
                             for (j, x) in right.iter_mut().enumerate() {
-                                *x = $load(b.offset($k * b_term).add(j * $lanes));
+                                *x = $load(b[$k / 3].offset($k % 3 * b_term).add(j * $lanes));
                                 if COPY {
                                     $store(copy.add(($k * VECTORS + j) * $lanes), *x);
                                 }
                             }
-                            let mut left = a.offset($k * a_term);
                             for (i, row) in acc.iter_mut().enumerate() {
-                                // An address has a multiple of a distance in it, up to two of these.
-                                if !PANEL && i % 3 == 0 && i > 0 {
-                                    left = $crate::gemm::kernel::opaque(left.offset(3 * a_row));
-                                }
-                                let at = left.offset((if PANEL { i } else { i % 3 }) as isize * a_row);
+                                let at = match PANEL {
+                                    true => a[$k / 3].offset($k % 3 * a_step).add(i),
+                                    false => a[i / 3].offset((i % 3) as isize * a_step).add($k),
+                                };
                                 let x = $splat(at);
                                 for (j, sum) in row.iter_mut().enumerate() {
                                     let x = if $again && j > 0 { $splat($crate::gemm::kernel::opaque(at)) } else { x };
@@ -263,7 +277,8 @@ macro_rules! microkernel {
                     }
                     macro_rules! forward {
                         ($terms:literal) => {
-                            (a, b) = (a.offset($terms * a_term), b.offset($terms * b_term));
+                            a = a.map(|a| a.wrapping_offset($terms * if PANEL { a_step } else { 1 }));
+                            b = b.map(|b| b.wrapping_offset($terms * b_term));
                             if COPY {
                                 copy = copy.add($terms * VECTORS * $lanes);
                             }
@@ -288,6 +303,21 @@ macro_rules! microkernel {
                             ahead = ahead.add(end as usize);
                             line = std::hint::select_unpredictable(end, (*ahead).first, line);
                             lines = std::hint::select_unpredictable(end, (*ahead).count, lines);
+                        };
+                    }
+                    // So many times four terms, and a line for each as long as there are any: a loop that asks for none is a
+                    // sixth shorter, which matters where another thread of the same core takes half of what it decodes.
+                    macro_rules! fours {
+                        ($count:expr) => {
+                            let mut count = $count;
+                            while count > 0 && lines <= $crate::gemm::kernel::MOST_LINES {
+                                four!();
+                                ask!($crate::stream::prefetch);
+                                count -= 1;
+                            }
+                            for _ in 0..count {
+                                four!();
+                            }
                         };
                     }
                     let (mut left, mut blocks) = (call.terms, 0usize);
@@ -361,10 +391,7 @@ macro_rules! microkernel {
                         if together && call.block > 8 {
                             quads!(
                                 {
-                                    for _ in 0..call.block / 4 {
-                                        four!();
-                                        ask!($crate::stream::prefetch);
-                                    }
+                                    fours!(call.block / 4);
                                     for _ in 0..call.block % 4 {
                                         term!(0);
                                         forward!(1);
@@ -394,10 +421,7 @@ macro_rules! microkernel {
                         }
                         loop {
                             let length = left.min(call.block);
-                            for _ in 0..length / 4 {
-                                four!();
-                                ask!($crate::stream::prefetch);
-                            }
+                            fours!(length / 4);
                             for _ in 0..length % 4 {
                                 term!(0);
                                 forward!(1);
@@ -461,6 +485,8 @@ macro_rules! choose {
                         floor: 4,
                         low: &[],
                         few: 33,
+                        reuse: 256,
+                        ways: 4,
                         depth: 512,
                         together,
                         table,
@@ -477,6 +503,8 @@ macro_rules! choose {
                         floor: 4,
                         low: &[(8, 4)],
                         few: 11,
+                        reuse: 256,
+                        ways: 4,
                         depth: 512,
                         together,
                         table,
@@ -493,6 +521,8 @@ macro_rules! choose {
                         floor: 4,
                         low: &[(256, 4)],
                         few: 11,
+                        reuse: 64,
+                        ways: 3,
                         depth: 1024,
                         together,
                         table,
@@ -509,6 +539,8 @@ macro_rules! choose {
                         floor: 4,
                         low: &[(32, 6)],
                         few: 11,
+                        reuse: 256,
+                        ways: 4,
                         depth: 512,
                         together,
                         table,
@@ -524,6 +556,8 @@ macro_rules! choose {
                         floor: 1,
                         low: &[(32, 3)],
                         few: 11,
+                        reuse: 256,
+                        ways: 4,
                         depth: 512,
                         together,
                         table,
