@@ -6,6 +6,8 @@
 //! has, are what `GLIBC_TUNABLES=glibc.malloc.hugetlb=1` asks for. `update` is the gradient of a weight and a step of gradient
 //! descent, as two kernels and as one.
 //!
+//! With `MEDIAN=1` in the environment times are medians of many runs instead of the best.
+//!
 //! The filter is a part of a product's or convolution's name, as in `1024×1024×` or `LeNet 2 forward`.
 
 use half::bf16;
@@ -46,7 +48,7 @@ impl Numbers {
     }
 }
 
-/// The best of several runs, in seconds.
+/// The best of several runs, in seconds, or their median where the environment has `MEDIAN`.
 fn best(mut run: impl FnMut()) -> f64 {
     run();
     let mut times = Vec::new();

@@ -10,13 +10,16 @@ pub struct Lines {
     pub first: *const u8,
     /// Their distance.
     pub step: isize,
-    /// How many there are.
+    /// How many there are: [`Lines::MOST`] or fewer, or no end of them.
     pub count: usize,
 }
 
 impl Lines {
     /// Behind the lines that are needed: one that is there, again and again.
     pub const NONE: &Lines = &Lines { first: (&raw const THERE).cast(), step: 0, count: usize::MAX };
+
+    /// Lines of a run that ends, at most.
+    pub const MOST: usize = usize::MAX / 2;
 }
 
 /// What is asked for when nothing is needed.
@@ -57,6 +60,7 @@ impl Ahead {
     /// Adds a run, if there is room.
     #[inline]
     fn add(&mut self, first: *const u8, step: isize, count: usize) {
+        debug_assert!(count <= Lines::MOST);
         if self.count < RUNS && count > 0 {
             self.runs[self.count].write(Lines { first, step, count });
             self.count += 1;

@@ -14,7 +14,7 @@ use std::mem::size_of;
 use std::ops::Range;
 
 /// Columns up to which the left operand's panels are read in place: packing pays where they are read often, and the sooner the
-/// farther off they are ([`Kernels::reuse`]).
+/// farther off they are ([`Kernels::from_second`]).
 const REUSE: usize = 256;
 
 /// Columns from which rows of the left operand are copied: where they are read so often, it matters that they lie together
@@ -26,7 +26,7 @@ const CONFLICT: usize = 2048;
 
 /// Bytes of all its sets, one line each.
 const PAGE: usize = 4096;
-/// Lines of a set that panels read in place may take.
+/// Lines of a set that panels of the left side read in place may take.
 const WAYS: usize = 4;
 /// As [`WAYS`], for rows of a tile, which are needed for a line's terms only.
 const ROW_WAYS: usize = 6;
@@ -128,7 +128,7 @@ impl<'a, S: Element> Chunk<'a, S> {
     }
 
     /// Elements in memory, each at one of the rows and one of the terms from `data`, which are so far apart, if evenly;
-    /// for so many columns; in pairs or not.
+    /// for a level's kernels, the tile that they compute and so many columns; in pairs or not.
     pub fn elements(
         level: Level,
         (kernels, tile): (&Kernels<S::Real>, &Tile),
@@ -257,7 +257,7 @@ fn is_kept<T>(kernels: &Kernels<T>, step: usize, terms: usize, columns: usize) -
         let sparse = 1 << (step.trailing_zeros().max(LINE.ilog2()) - LINE.ilog2());
         !step.is_multiple_of(CONFLICT) && terms * LINE * sparse <= kernels.together[1]
     };
-    resident(step, terms, 1, WAYS) || columns <= kernels.reuse && is_near()
+    resident(step, terms, 1, WAYS) || columns <= kernels.from_second && is_near()
 }
 
 /// How far apart rows of so many terms are copied to: an odd number of lines, so that they lie on all sets of the caches, and
@@ -296,5 +296,26 @@ fn copy_of<S: Element>(rows: &Rows<S>) {
             (from, std::slice::from_raw_parts_mut(out.add(i * step), terms))
         };
         to.iter_mut().zip(from).for_each(|(to, x)| *to = x.widen());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::real::Real;
+    use super::*;
+
+    #[test]
+    fn panels_are_read_in_place_where_a_cache_keeps_them() {
+        for kernels in Level::available().into_iter().map(f32::kernels) {
+            let [_, near] = kernels.together;
+            let is_kept = |step: usize, terms: usize, columns: usize| is_kept(&kernels, step, terms, columns);
+            assert!(is_kept(0, 1024, 256), "one term");
+            assert!(is_kept(68, 256, 256), "on all sets of the first-level cache");
+            let often = kernels.from_second + 1;
+            assert!(is_kept(68, 257, often - 1) && !is_kept(68, 257, often), "read often");
+            let most = near / LINE / (1024 / LINE);
+            assert!(is_kept(1024, most, 1) && !is_kept(1024, most + 1, 1), "{most} terms on one of 16 sets");
+            assert!(is_kept(2048, 8, 256) && !is_kept(2048, 9, 1), "on two sets of the first-level cache");
+        }
     }
 }

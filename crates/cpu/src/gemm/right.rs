@@ -49,8 +49,8 @@ struct Lie {
 }
 
 impl Lie {
-    /// A panel of elements whose columns are `column` apart and whose terms are `term` apart, if evenly, for tiles and
-    /// blocks that are short or not. None if kernels cannot read it where it lies.
+    /// A panel of elements whose columns and whose terms are so far apart, if evenly, for tiles and blocks that are short or
+    /// not. None if kernels cannot read it where it lies.
     fn new<R: Element>(
         kernels: &Kernels<R::Real>,
         steps: [Option<isize>; 2],
@@ -206,8 +206,8 @@ impl<'a, R: Element> Chunk<'a, R> {
         let (width, count) = (tile.columns, elements.columns.len());
         let rest = count % width;
         let whole = if rest.is_multiple_of(kernels.lanes) { count } else { count - rest };
-        let (tiles, [column, term]) = (rows.div_ceil(tile.rows), elements.steps);
-        let how = match Lie::new::<R>(kernels, [column, term], &tile, is_short) {
+        let tiles = rows.div_ceil(tile.rows);
+        let how = match Lie::new::<R>(kernels, elements.steps, &tile, is_short) {
             _ if packed.is_some() => How::Shared,
             Some(lie) if whole > 0 && lie.in_place(tiles, elements.terms.len()) => How::There(lie.term),
             Some(lie)

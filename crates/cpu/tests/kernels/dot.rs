@@ -182,6 +182,17 @@ fn panels_in_place_at_any_distance() {
 }
 
 #[test]
+fn transposed_left_sides_in_place_and_packed() {
+    for (m, n, k) in
+        [(64, 60, 70), (128, 60, 70), (256, 60, 70), (256, 64, 280), (256, 64, 300), (256, 70, 300), (512, 40, 70)]
+    {
+        matrices::<f32>(m, n, k, Blocking::Features);
+    }
+    matrices::<f64>(128, 64, 300, Blocking::Features);
+    matrices::<f64>(256, 40, 70, Blocking::Features);
+}
+
+#[test]
 fn panels_in_place_on_few_sets_of_the_cache() {
     for (m, n, k) in [(8, 512, 600), (9, 1024, 300), (41, 1024, 270), (60, 512, 130), (17, 2048, 70)] {
         matrices::<f32>(m, n, k, Blocking::Features);

@@ -24,8 +24,6 @@ pub const ASKING: usize = 4;
 /// Terms from which kernels ask for lines. Tiles of fewer are stored as fast as the caches take them, many with one call; with lines
 /// to ask for a call is a tile or two, which took up to twice as long (1024 × 9 × 1024).
 pub const WORTH_ASKING: usize = 128;
-/// Lines of a run, at most: more have no end.
-pub const MOST_LINES: usize = usize::MAX / 2;
 /// Terms of blocks up to which kernels ask for no lines, unless they sum four blocks in registers: then for two in that time.
 pub const SILENT: usize = 8;
 
@@ -72,7 +70,7 @@ pub struct Call<T> {
     pub out_tile: isize,
     /// Lines of the caches that are asked for meanwhile, one every [`ASKING`] terms: all at once they would keep the
     /// operands waiting, for a core waits for few lines at a time. In blocks of up to [`SILENT`] terms there are fewer:
-    /// see [`Kernels::asking`]. The runs never end: see [`Lines::NONE`].
+    /// see [`Kernels::asking`]. Behind the runs is one that never ends: [`Lines::NONE`].
     pub ahead: *const Lines,
 }
 
@@ -123,11 +121,11 @@ pub struct Kernels<T: 'static> {
     /// Tiles, one below the other, up to which the right operand's panels are read in place: what is read often is packed,
     /// unless all of a panel stays in the first-level cache where it lies.
     pub few: usize,
-    /// Columns up to which panels of the left operand that do not stay in the first-level cache are read in place all the same. Zen 3
-    /// waits for its second-level cache where Zen 4 does not (256 × 256 × 256, the left side transposed: 78 GFLOP/s, 90 packed).
-    pub reuse: usize,
-    /// Lines of a set of the first-level cache that a panel of the right operand may take which is read in place: lines of the next
-    /// one come meanwhile, and the left side needs some.
+    /// Columns up to which panels of the left operand that stay in the second-level cache, but not in the first one, are read in
+    /// place. Zen 3 waits for its second one where Zen 4 does not (256 × 256 × 256, the left side transposed: 78 GFLOP/s, 90 packed).
+    pub from_second: usize,
+    /// Lines of a set of the first-level cache that a panel of the right operand read in place may take: lines of the next one
+    /// come meanwhile, and the left side needs some.
     pub ways: usize,
     /// Terms that are summed before sums leave the tiles, at most. More of them store sums less often, fewer leave
     /// panels of the right side in the first-level cache.
@@ -234,12 +232,12 @@ macro_rules! microkernel {
                     let (first, right, mut copy) = (call.a.offset(below * call.a_tile), call.b.offset(below * call.b_tile), call.copy.offset(below * call.copy_tile));
                     // An address has a multiple of a distance in it, up to two of these: every third row of the left side, or
                     // the fourth of four terms, has a pointer of its own.
-                    let groups = if PANEL { 2 } else { ROWS.div_ceil(3) };
-                    let mut a: [*const $number; 4] = std::array::from_fn(|i| match i {
-                        0 => first,
-                        _ if i < groups => $crate::gemm::kernel::opaque(first.wrapping_offset(3 * i as isize * a_step)),
-                        _ => first,
-                    });
+                    let mut a = [first; 3];
+                    for (i, a) in a.iter_mut().enumerate() {
+                        if i > 0 && i < if PANEL { 2 } else { ROWS.div_ceil(3) } {
+                            *a = $crate::gemm::kernel::opaque(first.wrapping_offset(3 * i as isize * a_step));
+                        }
+                    }
                     let mut b = [right, $crate::gemm::kernel::opaque(right.wrapping_offset(3 * b_term))];
                     // Macros, because closures might not be inlined.
                     macro_rules! term {
@@ -251,10 +249,18 @@ macro_rules! microkernel {
                                     $store(copy.add(($k * VECTORS + j) * $lanes), *x);
                                 }
                             }
+                            let mut left = a[0].add($k);
                             for (i, row) in acc.iter_mut().enumerate() {
-                                let at = match PANEL {
-                                    true => a[$k / 3].offset($k % 3 * a_step).add(i),
-                                    false => a[i / 3].offset((i % 3) as isize * a_step).add($k),
+                                let at = if PANEL {
+                                    a[$k / 3].offset($k % 3 * a_step).add(i)
+                                } else if ROWS <= 9 {
+                                    a[i / 3].offset((i % 3) as isize * a_step).add($k)
+                                } else {
+                                    // Compilers do not unroll the loop if they have to find the pointers of so many rows.
+                                    if i % 3 == 0 && i > 0 {
+                                        left = $crate::gemm::kernel::opaque(left.offset(3 * a_step));
+                                    }
+                                    left.offset((i % 3) as isize * a_step)
                                 };
                                 let x = $splat(at);
                                 for (j, sum) in row.iter_mut().enumerate() {
@@ -306,11 +312,12 @@ macro_rules! microkernel {
                         };
                     }
                     // So many times four terms, and a line for each as long as there are any: a loop that asks for none is a
-                    // sixth shorter, which matters where another thread of the same core takes half of what it decodes.
+                    // sixth shorter, which matters where another thread of the same core takes half of what it decodes. Sums stay
+                    // in registers from one loop to the other.
                     macro_rules! fours {
                         ($count:expr) => {
                             let mut count = $count;
-                            while count > 0 && lines <= $crate::gemm::kernel::MOST_LINES {
+                            while count > 0 && lines <= $crate::gemm::ahead::Lines::MOST {
                                 four!();
                                 ask!($crate::stream::prefetch);
                                 count -= 1;
@@ -485,7 +492,7 @@ macro_rules! choose {
                         floor: 4,
                         low: &[],
                         few: 33,
-                        reuse: 256,
+                        from_second: 256,
                         ways: 4,
                         depth: 512,
                         together,
@@ -503,7 +510,7 @@ macro_rules! choose {
                         floor: 4,
                         low: &[(8, 4)],
                         few: 11,
-                        reuse: 256,
+                        from_second: 256,
                         ways: 4,
                         depth: 512,
                         together,
@@ -521,7 +528,7 @@ macro_rules! choose {
                         floor: 4,
                         low: &[(256, 4)],
                         few: 11,
-                        reuse: 64,
+                        from_second: 64,
                         ways: 3,
                         depth: 1024,
                         together,
@@ -539,7 +546,7 @@ macro_rules! choose {
                         floor: 4,
                         low: &[(32, 6)],
                         few: 11,
-                        reuse: 256,
+                        from_second: 256,
                         ways: 4,
                         depth: 512,
                         together,
@@ -556,7 +563,7 @@ macro_rules! choose {
                         floor: 1,
                         low: &[(32, 3)],
                         few: 11,
-                        reuse: 256,
+                        from_second: 256,
                         ways: 4,
                         depth: 512,
                         together,
@@ -621,12 +628,14 @@ mod tests {
     ) {
         const TILES: usize = 3;
         let (width, mut numbers) = (vectors * lanes, Numbers((rows * 31 + terms * 7 + block) as u32));
-        let (a, b) = (numbers.some::<T>(TILES * rows * terms), numbers.some::<T>(terms * width));
+        // Terms and rows are farther apart than they need be; what kernels copy is dense.
+        let b_term = if copies { width } else { width + 3 };
         let [start, first, second]: [Vec<T>; 3] = std::array::from_fn(|_| numbers.some(TILES * rows * width));
-        let (a_step, row_step, term_step) = match access {
-            Access::Panel => (rows, 1, rows),
-            Access::Rows => (terms, terms, 1),
+        let (a_step, row_step, term_step, a_tile) = match access {
+            Access::Panel => (rows + 5, 1, rows + 5, (rows + 5) * terms),
+            Access::Rows => (terms + 3, terms + 3, 1, rows * (terms + 3)),
         };
+        let (a, b) = (numbers.some::<T>(TILES * a_tile), numbers.some::<T>(terms * b_term));
         for (continues, merges, way) in [(false, 0, 1), (true, 0, 1), (false, 2, 1), (true, 0, -1), (false, 2, -1)] {
             // The tile that is computed first.
             let top = if way == 1 { 0 } else { TILES - 1 };
@@ -634,16 +643,18 @@ mod tests {
             let mut counter = vec![T::ZERO; COUNTER * rows * width];
             let mut out = vec![T::ZERO; TILES * rows * width];
             let mut copy = vec![T::ZERO; if copies { terms * width } else { 0 }];
+            let lines = |count: usize| Lines { first: a.as_ptr().cast(), step: 64, count };
+            let ahead = [lines(3), lines(2), *Lines::NONE];
             let call = Call {
                 way,
                 tiles: TILES,
                 terms,
                 block,
-                a: a.as_ptr().wrapping_add(top * rows * terms),
+                a: a.as_ptr().wrapping_add(top * a_tile),
                 a_step: a_step as isize,
-                a_tile: (rows * terms) as isize,
+                a_tile: a_tile as isize,
                 b: b.as_ptr(),
-                b_term: width as isize,
+                b_term: b_term as isize,
                 b_tile: 0,
                 copy: copy.as_mut_ptr(),
                 copy_tile: 0,
@@ -654,7 +665,7 @@ mod tests {
                 out: out.as_mut_ptr().wrapping_add(top * rows * width),
                 out_row: width as isize,
                 out_tile: (rows * width) as isize,
-                ahead: Lines::NONE,
+                ahead: if continues { ahead.as_ptr() } else { Lines::NONE },
             };
             // SAFETY: only tables of this processor are checked; all operands are there.
             unsafe { table[rows - 1][vectors - 1][access as usize](&call) };
@@ -663,12 +674,10 @@ mod tests {
                 let (tile, row, column) = (at / (rows * width), at / width % rows, at % width);
                 let mut sum = TreeSum::new();
                 for begin in (0..terms).step_by(block) {
-                    let chain = (begin..terms.min(begin + block)).fold(
-                        if continues && begin == 0 { start[at] } else { T::ZERO },
-                        |sum, k| {
-                            a[tile * rows * terms + row * row_step + k * term_step].fma(b[k * width + column], sum)
-                        },
-                    );
+                    let chain = (begin..terms.min(begin + block))
+                        .fold(if continues && begin == 0 { start[at] } else { T::ZERO }, |sum, k| {
+                            a[tile * a_tile + row * row_step + k * term_step].fma(b[k * b_term + column], sum)
+                        });
                     sum.push(chain, |x, y| x + y);
                 }
                 let mut expected = sum.finish(|x, y| x + y).expect("terms");
