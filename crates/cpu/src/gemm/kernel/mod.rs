@@ -313,7 +313,8 @@ macro_rules! microkernel {
                     }
                     // So many times four terms, and a line for each as long as there are any: a loop that asks for none is a
                     // sixth shorter, which matters where another thread of the same core takes half of what it decodes. Sums stay
-                    // in registers from one loop to the other.
+                    // in registers from one loop to the other. Where four blocks are summed in registers loops always ask: there
+                    // would be four times two of them.
                     macro_rules! fours {
                         ($count:expr) => {
                             let mut count = $count;
@@ -398,7 +399,10 @@ macro_rules! microkernel {
                         if together && call.block > 8 {
                             quads!(
                                 {
-                                    fours!(call.block / 4);
+                                    for _ in 0..call.block / 4 {
+                                        four!();
+                                        ask!($crate::stream::prefetch);
+                                    }
                                     for _ in 0..call.block % 4 {
                                         term!(0);
                                         forward!(1);
