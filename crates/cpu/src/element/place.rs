@@ -6,7 +6,7 @@ use super::native::{self, Native, Refused, Run, Stored};
 use super::operands::{Goes, Lies, Written, is_half};
 use super::ops::held;
 use super::sums::{Sums, comes_along};
-use super::units::{Unit, halve, repeat_cheap, units};
+use super::units::{Unit, halve, repeat_cheap, units_of_region};
 use super::wide::Wide;
 use super::{Place, SEVERAL, Step, is_constant};
 use crate::Level;
@@ -162,23 +162,31 @@ impl<'a> Placing<'a> {
             self.placement.wide = Some(self.place_wide());
             return self.placement;
         }
-        let Region { op, level, .. } = self.region;
-        let mut units = units(op, level);
-        if goes_by_rows(op, level) {
-            let sums = self.sums_of(&units);
-            repeat_cheap(&mut units, op, &sums);
-        }
-        let mut with_sums = true;
+        let (mut units, mut with_sums) = (self.units(true), true);
         loop {
             let mut attempt = Placing::new(self.region);
             match attempt.place_units(&units, with_sums) {
                 Ok(()) => return attempt.placement,
-                Err((_, Refused::Registers)) if with_sums => with_sums = false,
+                // What loops add up is in memory then, and not computed again.
+                Err((_, Refused::Registers)) if with_sums => (units, with_sums) = (self.units(false), false),
                 Err((number, Refused::Registers)) => halve(&mut units, number),
                 // Loops for everything.
-                Err((_, Refused::Memory)) => (units, with_sums) = (super::units::units(op, Level::Portable), false),
+                Err((_, Refused::Memory)) => {
+                    (units, with_sums) = (units_of_region(self.region.op, Level::Portable), false)
+                }
             }
         }
+    }
+
+    /// The units of the region, with sums that come along with machine code or without.
+    fn units(&self, with_sums: bool) -> Vec<Unit> {
+        let Region { op, level, .. } = self.region;
+        let mut units = units_of_region(op, level);
+        if goes_by_rows(op, level) {
+            let sums = self.sums_of(&units, with_sums);
+            repeat_cheap(&mut units, op, &sums);
+        }
+        units
     }
 
     /// Whether a register is an input that machine code can read and loops must have widened.
@@ -198,7 +206,7 @@ impl<'a> Placing<'a> {
     fn place_units(&mut self, units: &[Unit], with_sums: bool) -> Result<(), (usize, Refused)> {
         let Region { op, lies, written, .. } = self.region;
         let (inputs, count) = (op.inputs.len(), self.placement.places.len());
-        let sums = if with_sums { self.sums_of(units) } else { vec![Sums::default(); units.len()] };
+        let sums = self.sums_of(units, with_sums);
         let reads = |number: usize| if comes_along(units, number, &sums) { vec![] } else { units[number].reads(op) };
         let reads: Vec<Vec<u16>> = (0..units.len()).map(reads).collect();
         // The slots of the lanes of sums.
@@ -304,6 +312,9 @@ impl<'a> Placing<'a> {
                 self.placement.steps.push(step);
             }
             if let &Unit::One(index) = unit {
+                debug_assert!(
+                    reads[number].iter().all(|&r| units.iter().filter(|unit| unit.computes(op, r)).count() < 2)
+                );
                 let to = self.placement.places[inputs + index];
                 self.placement.steps.push(match lanes.iter().find(|(sum, _)| *sum == index) {
                     Some(&(_, lanes)) => {

@@ -32,7 +32,8 @@ impl Draw {
 
 const UNARY: [UnaryOp; 7] =
     [UnaryOp::Neg, UnaryOp::Exp, UnaryOp::Relu, UnaryOp::Tanh, UnaryOp::Sqrt, UnaryOp::Sigmoid, UnaryOp::Erf];
-const BINARY: [BinaryOp; 6] = [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div, BinaryOp::Max, BinaryOp::Lt];
+const BINARY: [BinaryOp; 7] =
+    [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div, BinaryOp::Max, BinaryOp::Lt, BinaryOp::Eq];
 const REDUCE: [ReduceOp; 5] = [ReduceOp::Sum, ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min];
 const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
 
@@ -58,7 +59,10 @@ fn random_region(draw: &mut Draw, space: &Space, inputs: Vec<Source>, length: us
         let before = draw.below(space.columns());
         let part_of = (draw.below(2) == 0).then_some(PartOf { start: before, size: before + space.columns() + 1 });
         let (op, args, of_rows) = match draw.below(if has_rows { 12 } else { 8 }) {
-            0 => (Code::Const(Scalar::Float(0.3)), [0; 3], false),
+            0 => (Code::Const(Scalar::Float(draw.of(&[0.3, 0.0, 1.0, 21.0]))), [0; 3], false),
+            1 if condition.is_some() && draw.below(2) == 0 => {
+                (Element::Cast(dtype).into(), [condition.expect("checked"), 0, 0], of_rows)
+            }
             1 => (Element::Cast(draw.of(&FLOATS)).into(), [float, 0, 0], of_rows),
             2 | 3 => (Element::Unary(draw.of(&UNARY)).into(), [float, 0, 0], of_rows),
             4 if condition.is_some() => (Element::Select.into(), [condition.expect("checked"), float, same], of_rows),
@@ -79,7 +83,7 @@ fn random_region(draw: &mut Draw, space: &Space, inputs: Vec<Source>, length: us
         };
         let dtype = match op {
             Code::Element(Element::Cast(to)) => to,
-            Code::Element(Element::Binary(BinaryOp::Lt)) => DType::Bool,
+            Code::Element(Element::Binary(BinaryOp::Lt | BinaryOp::Eq)) => DType::Bool,
             _ => dtype,
         };
         fused.code.push(Instr { op, args, of_rows, dtype });
@@ -233,15 +237,22 @@ fn check_in<T: Sample>(seed: u64, space: Space) {
     let shape = &space.shape[..];
     let cases = Case::<T>::strided(shape);
     let rows = Case::<T>::strided(&space.row_shape());
-    let mut operands: Vec<Operand> = (0..2).map(|_| cases[draw.below(cases.len())].operand()).collect();
-    let mut sources = vec![Source { dtype: T::DTYPE, of_rows: false }; 2];
+    // Few regions have more operands than registers for addresses.
+    let most = draw.of(&[1, 1, 1, 6]);
+    let count = 2 + draw.below(most);
+    let mut operands: Vec<Operand> = (0..count).map(|_| cases[draw.below(cases.len())].operand()).collect();
+    let mut sources = vec![Source { dtype: T::DTYPE, of_rows: false }; count];
     let columns: Vec<i64> = (0..space.row_shape().numel()).map(|_| draw.below(space.columns()) as i64).collect();
     let layout = Layout::contiguous(&space.row_shape());
     if space.columns() > 1 {
-        operands.extend([rows[draw.below(rows.len())].operand(), Operand::of(&columns, &layout)]);
-        sources.extend([T::DTYPE, DType::I64].map(|dtype| Source { dtype, of_rows: true }));
+        for _ in 0..1 + draw.below(2 * most) {
+            operands.push(rows[draw.below(rows.len())].operand());
+            sources.push(Source { dtype: T::DTYPE, of_rows: true });
+        }
+        operands.push(Operand::of(&columns, &layout));
+        sources.push(Source { dtype: DType::I64, of_rows: true });
     }
-    let length = 2 + draw.below(20);
+    let length = 2 + draw.below(20 * most.min(2));
     let fused = random_region(&mut draw, &space, sources, length);
     each_context(|context| {
         let want = one_by_one(&fused, &operands, context);
@@ -520,6 +531,43 @@ fn sums_of_wide_rows_come_along_with_their_terms() {
 
 /// Squares of deviations are summed by the code that computes them, and the deviations computed once more for what follows: no
 /// elements lie in slots. What is costly is kept there.
+/// Where too few registers are left for sums to come along, loops add up what has been stored, and find it.
+#[test]
+fn sums_of_what_is_cheap_are_right_without_registers_for_them() {
+    let dtype = DType::F32;
+    let instr = |op: Code, args: [u16; 2], of_rows| Instr { op, args: [args[0], args[1], 0], of_rows, dtype };
+    let binary = |op, a, b| instr(Element::Binary(op).into(), [a, b], false);
+    for count in 1..=5u16 {
+        for columns in [40, 100, 200] {
+            let shape = Shape::new(&[37, columns]);
+            let mut code = vec![instr(Element::Unary(UnaryOp::Tanh).into(), [0, 0], false)];
+            // Terms, the sum of each, and all terms divided by their sums.
+            code.extend((0..count).map(|i| binary(BinaryOp::Add, 1 + i, 0)));
+            let sum = |term| instr(Code::Reduce(ReduceOp::Sum, 64), [term, 0], true);
+            code.extend((0..count).map(|i| sum(2 + i)));
+            code.push(binary(BinaryOp::Mul, 1, 0));
+            for i in 0..count {
+                let next = code.len() as u16 + 1;
+                let spread = instr(Code::Spread, [2 + count + i, 0], false);
+                let all = binary(BinaryOp::Add, next - 1, next + 1);
+                code.extend([spread, binary(BinaryOp::Div, 2 + i, next), all]);
+            }
+            let outputs = SmallVec::from_slice(&[1, code.len() as u16]);
+            let inputs = vec![Source { dtype, of_rows: false }];
+            let fused = Fused { space: Space::rows(1, shape.clone()), inputs, code, outputs };
+            let (x, layout) = (samples::<f32>(19, shape.numel()), Layout::contiguous(&shape));
+            let inputs = [Operand::of(&x, &layout)];
+            each_context(|context| {
+                let want = one_by_one(&fused, &inputs, context);
+                let mut values = [0; 2].map(|_| Value::new(dtype, &shape));
+                let outputs = values.each_mut().map(Value::output);
+                run(&fused, &inputs, &outputs, context);
+                assert!(values.iter().map(Value::bits).eq(want), "{fused} at {:?}", context.level);
+            });
+        }
+    }
+}
+
 #[test]
 fn what_is_cheap_is_computed_again_in_narrow_rows() {
     let dtype = DType::F32;

@@ -29,11 +29,14 @@ pub(super) struct Sums {
 
 impl Placing<'_> {
     /// The sums that the machine code of each unit can add up: those of what it computes, or an input's own. Of rows that lie beside
-    /// each other it combines terms in any way.
-    pub(super) fn sums_of(&self, units: &[Unit]) -> Vec<Sums> {
+    /// each other it combines terms in any way. None where they are not to come along.
+    pub(super) fn sums_of(&self, units: &[Unit], come_along: bool) -> Vec<Sums> {
         let op = self.region.op;
         let has_code = native::has_code(self.region.level);
         let mut sums = vec![Sums::default(); units.len()];
+        if !come_along {
+            return sums;
+        }
         for index in units.iter().filter_map(|unit| if let &Unit::One(index) = unit { Some(index) } else { None }) {
             let Code::Reduce(reduce, block) = op.code[index].op else { continue };
             // Tiles of wide rows are whole blocks anyway.

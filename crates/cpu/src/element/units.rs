@@ -22,14 +22,17 @@ impl Unit {
         }
     }
 
+    /// Whether a register is the result of one of its instructions.
+    pub fn computes(&self, op: &Fused, register: u16) -> bool {
+        let index = usize::from(register).checked_sub(op.inputs.len());
+        index.is_some_and(|index| self.instructions().contains(&index))
+    }
+
     /// The registers that it reads and does not compute itself, each once. Machine code has constants in itself.
     pub fn reads(&self, op: &Fused) -> Vec<u16> {
-        let inputs = op.inputs.len();
         let mut reads = vec![];
         for &arg in self.instructions().iter().flat_map(|&index| op.code[index].reads()) {
-            let index = usize::from(arg).checked_sub(inputs);
-            let is_computed = index.is_some_and(|index| self.instructions().contains(&index));
-            let is_own = is_computed || matches!(self, Unit::Run(_)) && is_constant(op, arg);
+            let is_own = self.computes(op, arg) || matches!(self, Unit::Run(_)) && is_constant(op, arg);
             if !is_own && !reads.contains(&arg) {
                 reads.push(arg);
             }
@@ -39,7 +42,7 @@ impl Unit {
 }
 
 /// The units of a region. Constants belong to none.
-pub(super) fn units(op: &Fused, level: Level) -> Vec<Unit> {
+pub(super) fn units_of_region(op: &Fused, level: Level) -> Vec<Unit> {
     let inputs = op.inputs.len();
     let known: Vec<bool> = (0..inputs + op.code.len()).map(|r| r < inputs || is_constant(op, r as u16)).collect();
     let waiting = (0..op.code.len()).filter(|&index| !known[inputs + index]).collect();

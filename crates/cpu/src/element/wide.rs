@@ -309,7 +309,7 @@ impl Placing<'_> {
     ) -> Result<(Tiles, Runs), (usize, Refused)> {
         let op = self.region.op;
         let inputs = op.inputs.len();
-        let sums = if with_sums { self.sums_of(units) } else { vec![Sums::default(); units.len()] };
+        let sums = self.sums_of(units, with_sums);
         let reads = |number: usize| if comes_along(units, number, &sums) { vec![] } else { units[number].reads(op) };
         let reads: Vec<Vec<u16>> = (0..units.len()).map(reads).collect();
         let mut last_use = vec![None; self.placement.places.len()];
