@@ -6,8 +6,9 @@
 //! multiply-adds of a chain, in order. It takes subnormal numbers for zeros, though, where it reads and where it
 //! writes, so that it is for numbers of which [`super::super::pairs::Span`] says that none can come about.
 
+use super::Table;
+use super::microkernel::{microkernel, table};
 use super::x86::{anchor512_ps, splat512_ps};
-use super::{Table, microkernel, table};
 use std::arch::x86_64::*;
 use std::sync::OnceLock;
 

@@ -1,7 +1,7 @@
 //! Microkernels for AVX2 (6 × 2 vectors: 12 sums, 2 right-hand vectors and one broadcast fill 15 of 16 registers) and
 //! AVX-512 (12 × 2 vectors: 24 sums of 32 registers; on Zen 4 8 × 1 or 4 × 2, below).
 
-use super::{microkernel, table};
+use super::microkernel::{microkernel, table};
 use std::arch::x86_64::*;
 
 /// One number in all lanes, from memory.
