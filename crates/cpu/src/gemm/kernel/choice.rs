@@ -4,7 +4,7 @@
 use super::neon;
 use super::{ASKING, SILENT, Table, portable};
 #[cfg(target_arch = "x86_64")]
-use super::{pairs_x86, x86};
+use super::{avx2, avx512, pairs_x86, zen4};
 use crate::simd::Level;
 
 /// Tiles one vector wide and twice as high as those of two. They read half as many numbers of the right side, whose panels
@@ -94,7 +94,7 @@ macro_rules! choose {
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512 | Level::Avx512Bf16 if *crate::simd::UP_TO_ZEN_4 => {
                     let slender = Some(Slender { terms: 64, few: 17, spread: 65 });
-                    let (together, table) = ([240, 576 << 10], x86::$low);
+                    let (together, table) = ([240, 576 << 10], zen4::$low);
                     Kernels {
                         lanes: 64 / $bytes,
                         slender,
@@ -106,13 +106,13 @@ macro_rules! choose {
                         depth: 512,
                         together,
                         table,
-                        tall: Some(x86::$tall),
-                        copying: Some(x86::$copying),
+                        tall: Some(zen4::$tall),
+                        copying: Some(zen4::$copying),
                     }
                 }
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx512 | Level::Avx512Bf16 => {
-                    let (together, table) = ([240, 576 << 10], x86::$avx512);
+                    let (together, table) = ([240, 576 << 10], avx512::$avx512);
                     Kernels {
                         lanes: 64 / $bytes,
                         slender: None,
@@ -130,7 +130,7 @@ macro_rules! choose {
                 }
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx2 => {
-                    let (together, table) = ([120, 288 << 10], x86::$avx2);
+                    let (together, table) = ([120, 288 << 10], avx2::$avx2);
                     Kernels {
                         lanes: 32 / $bytes,
                         slender: None,
@@ -189,7 +189,7 @@ macro_rules! choose {
 choose!(of_f32, f32, PORTABLE_F32, NEON_F32, AVX2_F32, AVX512_F32, LOW_F32, TALL_F32, LOW_COPYING_F32, 4);
 choose!(of_f64, f64, PORTABLE_F64, NEON_F64, AVX2_F64, AVX512_F64, LOW_F64, TALL_F64, LOW_COPYING_F64, 8);
 
-/// The microkernels of a level for pairs of bf16: see [`super::Real::pairs`].
+/// The microkernels of a level for pairs of bf16: see [`Real::pairs`](crate::gemm::Real::pairs).
 pub fn of_pairs(level: Level) -> Option<[Table<f32>; 2]> {
     #[cfg(target_arch = "x86_64")]
     if level == Level::Avx512Bf16 {

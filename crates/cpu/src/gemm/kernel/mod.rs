@@ -5,6 +5,10 @@
 //! (`meshwork_graph::canonical::TreeSum`, slot `l` is the root of 2^l blocks). Every instruction set
 //! does the same arithmetic per number, so all give the same bits.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod choice;
 mod microkernel;
 #[cfg(target_arch = "aarch64")]
@@ -16,6 +20,8 @@ mod portable;
 mod tests;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod x86;
+#[cfg(target_arch = "x86_64")]
+mod zen4;
 
 pub use choice::{Kernels, Slender, multiplies_pairs, of_f32, of_f64, of_pairs};
 

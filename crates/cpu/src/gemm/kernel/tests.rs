@@ -118,19 +118,19 @@ fn every_tile_sums_in_canonical_order() {
     #[cfg(target_arch = "x86_64")]
     {
         if Level::Avx2.is_available() {
-            check_table(x86::AVX2_F32, 8, 6, false);
-            check_table(x86::AVX2_F64, 4, 6, false);
+            check_table(avx2::AVX2_F32, 8, 6, false);
+            check_table(avx2::AVX2_F64, 4, 6, false);
         }
         // A processor chooses one of the two; here both are checked.
         if Level::Avx512.is_available() {
-            check_table(x86::AVX512_F32, 16, 12, false);
-            check_table(x86::AVX512_F64, 8, 12, false);
-            check_table(x86::LOW_F32, 16, 4, false);
-            check_table(x86::LOW_F64, 8, 4, false);
-            check_table(x86::TALL_F32, 16, 0, false);
-            check_table(x86::TALL_F64, 8, 0, false);
-            check_table(x86::LOW_COPYING_F32, 16, 4, true);
-            check_table(x86::LOW_COPYING_F64, 8, 4, true);
+            check_table(avx512::AVX512_F32, 16, 12, false);
+            check_table(avx512::AVX512_F64, 8, 12, false);
+            check_table(zen4::LOW_F32, 16, 4, false);
+            check_table(zen4::LOW_F64, 8, 4, false);
+            check_table(zen4::TALL_F32, 16, 0, false);
+            check_table(zen4::TALL_F64, 8, 0, false);
+            check_table(zen4::LOW_COPYING_F32, 16, 4, true);
+            check_table(zen4::LOW_COPYING_F64, 8, 4, true);
         }
     }
 }
