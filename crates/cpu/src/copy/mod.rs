@@ -1,5 +1,6 @@
 //! Elements from any places to any others: what reshapes, concatenations and paddings do.
 
+mod interleave;
 mod pairs;
 mod runs;
 mod turn;
@@ -7,6 +8,7 @@ mod turn;
 use crate::operand::Shared;
 use crate::stream::{LINE, Line, STREAM_BYTES};
 use crate::{Context, Operand, Output};
+use interleave::Interleave;
 pub(crate) use pairs::Pairs;
 pub(crate) use runs::copy as copy_rows;
 use std::cell::Cell;
@@ -59,6 +61,8 @@ unsafe fn copy<T: Copy + Send + Sync>(pairs: &Pairs, places: (Shared<T>, Shared<
     unsafe {
         if pairs.rows_lie_together() {
             runs::run(pairs, places, streams, context);
+        } else if let Some(interleave) = Interleave::new(pairs) {
+            interleave.run(places, streams, context);
         } else if let Some(turn) = Turn::new(pairs) {
             turn.run(places, streams, context);
         } else {
@@ -210,6 +214,22 @@ mod tests {
     }
 
     #[test]
+    fn few_rows_are_interleaved_and_parted() {
+        for rows in 1..=9 {
+            for row in [1, 15, 16, 17, 33, 100, 4096, 5003] {
+                for base in [[2, rows, row], [2, row, rows]] {
+                    reorders::<u8>(&base, &[0, 2, 1], |_| true);
+                    reorders::<half::f16>(&base, &[0, 2, 1], |_| true);
+                    reorders::<f32>(&base, &[0, 2, 1], |_| true);
+                    reorders::<i64>(&base, &[0, 2, 1], |_| true);
+                }
+            }
+        }
+        reorders::<f32>(&[30, 3, 20, 20], &[0, 2, 3, 1], |_| true);
+        reorders::<f32>(&[3, 700, 2, 40], &[3, 0, 1, 2], |_| true);
+    }
+
+    #[test]
     fn what_is_larger_than_the_caches_goes_past_them() {
         let elements = STREAM_BYTES / 4;
         let once = |context: Context| context.par.lanes() == 2 && context.level == Level::Portable;
@@ -217,6 +237,8 @@ mod tests {
             ([3, elements / 3000, 1001], [0, 2, 1]),
             ([elements / 2000, 401, 5], [1, 0, 2]),
             ([2, 3, elements / 6 + 1], [1, 0, 2]),
+            ([2, 3, elements / 6 + 1], [0, 2, 1]),
+            ([2, elements / 6 + 1, 3], [0, 2, 1]),
             ([1, 1, elements + 3], [0, 1, 2]),
         ] {
             reorders::<f32>(&base, &order, once);
