@@ -4,13 +4,14 @@
 use super::pairs::Pairs;
 use super::{GRAIN, room};
 use crate::operand::Shared;
+use crate::stream::LINE;
 use crate::{Context, Level, multiversion, stream};
 
 /// Elements of each row that are copied at once.
 const PART: usize = 1 << 12;
 /// Elements of a row, at least.
 const LONG: usize = 16;
-/// Bytes that are put together before they go past the caches.
+/// Bytes that are put together before they go past the caches, at most, as whole lines.
 const TOGETHER: usize = 16 << 10;
 
 /// How rows are interleaved, or the other way round.
@@ -33,14 +34,14 @@ impl Interleave {
         let last = pairs.last();
         let along = last.checked_sub(1)?;
         let [outer, inner] = [along, last].map(|d| (pairs.sizes[d], pairs.from[d], pairs.to[d]));
+        let fits = |rows: usize, row: usize| matches!(rows, 2..=7) && row >= LONG;
         let (joins, rows, row, step) = match (outer, inner) {
-            ((row, 1, to), (rows, step, 1)) if to == rows as isize => (true, rows, row, step),
-            ((rows, 1, step), (row, from, 1)) if from == rows as isize => (false, rows, row, step),
+            ((row, 1, to), (rows, step, 1)) if to == rows as isize && fits(rows, row) => (true, rows, row, step),
+            ((rows, 1, step), (row, from, 1)) if from == rows as isize && fits(rows, row) => (false, rows, row, step),
             _ => return None,
         };
         let others = (0..along).map(|d| (pairs.sizes[d], pairs.from[d], pairs.to[d]));
-        let found = Interleave { joins, rows, row, step, others: Pairs::over(others) };
-        (matches!(rows, 2..=7) && row >= LONG).then_some(found)
+        Some(Interleave { joins, rows, row, step, others: Pairs::over(others) })
     }
 
     /// Copies all elements, past the caches if so.
@@ -53,7 +54,7 @@ impl Interleave {
         streams: bool,
         context: Context,
     ) {
-        let part = if streams { TOGETHER / (self.rows * size_of::<T>()) } else { PART };
+        let part = if streams { TOGETHER / (self.rows * size_of::<T>()) / LINE * LINE } else { PART };
         let parts = self.row.div_ceil(part);
         let grain = GRAIN / (self.rows * self.row.min(part)) + 1;
         // Between neighbours of a row where it is read, and where it is written.
@@ -180,4 +181,26 @@ multiversion! {
 multiversion! {
     /// The other way round.
     fn part<T: Copy, A: Column<T>>(columns: &[A], rows: &mut [&mut [T]]) = part_body;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_lie_in_turn_on_either_side() {
+        let found = |dims: [(usize, isize, isize); 3]| {
+            let found = Interleave::new(&Pairs::over(dims))?;
+            Some((found.joins, found.rows, found.row, found.step))
+        };
+        assert_eq!(found([(5, 300, 300), (100, 1, 3), (3, 100, 1)]), Some((true, 3, 100, 100)));
+        assert_eq!(found([(5, 300, 300), (3, 1, 100), (100, 3, 1)]), Some((false, 3, 100, 100)));
+        // Rows farther apart than they are long, and elements farther apart than there are rows.
+        assert_eq!(found([(5, 400, 300), (100, 1, 3), (3, -130, 1)]), Some((true, 3, 100, -130)));
+        assert_eq!(found([(5, 300, 400), (3, 1, 130), (100, 3, 1)]), Some((false, 3, 100, 130)));
+        assert_eq!(found([(5, 400, 300), (3, 1, 100), (100, 4, 1)]), None);
+        // Too many rows, and too short ones.
+        assert_eq!(found([(5, 800, 800), (100, 1, 8), (8, 100, 1)]), None);
+        assert_eq!(found([(5, 45, 45), (15, 1, 3), (3, 15, 1)]), None);
+    }
 }

@@ -313,7 +313,8 @@ impl<'a> Placing<'a> {
             }
             if let &Unit::One(index) = unit {
                 debug_assert!(
-                    reads[number].iter().all(|&r| units.iter().filter(|unit| unit.computes(op, r)).count() < 2)
+                    reads[number].iter().all(|&r| units.iter().filter(|unit| unit.computes(op, r)).count() < 2),
+                    "a loop reads what the last run leaves"
                 );
                 let to = self.placement.places[inputs + index];
                 self.placement.steps.push(match lanes.iter().find(|(sum, _)| *sum == index) {

@@ -529,8 +529,6 @@ fn sums_of_wide_rows_come_along_with_their_terms() {
     }
 }
 
-/// Squares of deviations are summed by the code that computes them, and the deviations computed once more for what follows: no
-/// elements lie in slots. What is costly is kept there.
 /// Where too few registers are left for sums to come along, loops add up what has been stored, and find it.
 #[test]
 fn sums_of_what_is_cheap_are_right_without_registers_for_them() {
@@ -568,6 +566,8 @@ fn sums_of_what_is_cheap_are_right_without_registers_for_them() {
     }
 }
 
+/// Squares of deviations are summed by the code that computes them, and the deviations computed once more for what follows: no
+/// elements lie in slots. What is costly is kept there.
 #[test]
 fn what_is_cheap_is_computed_again_in_narrow_rows() {
     let dtype = DType::F32;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::gemm::Real;
+#[cfg(target_arch = "x86_64")]
 use crate::simd::Level;
 use meshwork_graph::canonical::TreeSum;
 
