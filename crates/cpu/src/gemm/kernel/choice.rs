@@ -90,97 +90,59 @@ macro_rules! choose {
     ($name:ident, $number:ty, $portable:ident, $neon:ident, $avx2:ident, $avx512:ident, $low:ident, $tall:ident, $copying:ident, $bytes:literal) => {
         /// The microkernels of a level.
         pub fn $name(level: Level) -> Kernels<$number> {
+            let portable = Kernels {
+                lanes: 4,
+                slender: None,
+                floor: 1,
+                low: &[(32, 3)],
+                few: 11,
+                from_second: 256,
+                ways: 4,
+                depth: 512,
+                together: [120, 288 << 10],
+                table: portable::$portable,
+                tall: None,
+                copying: None,
+            };
             match level {
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx512 | Level::Avx512Bf16 if *crate::simd::UP_TO_ZEN_4 => {
-                    let slender = Some(Slender { terms: 64, few: 17, spread: 65 });
-                    let (together, table) = ([240, 576 << 10], zen4::$low);
-                    Kernels {
-                        lanes: 64 / $bytes,
-                        slender,
-                        floor: 4,
-                        low: &[],
-                        few: 33,
-                        from_second: 256,
-                        ways: 4,
-                        depth: 512,
-                        together,
-                        table,
-                        tall: Some(zen4::$tall),
-                        copying: Some(zen4::$copying),
-                    }
-                }
+                Level::Avx512 | Level::Avx512Bf16 if *crate::simd::UP_TO_ZEN_4 => Kernels {
+                    lanes: 64 / $bytes,
+                    slender: Some(Slender { terms: 64, few: 17, spread: 65 }),
+                    floor: 4,
+                    low: &[],
+                    few: 33,
+                    together: [240, 576 << 10],
+                    table: zen4::$low,
+                    tall: Some(zen4::$tall),
+                    copying: Some(zen4::$copying),
+                    ..portable
+                },
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx512 | Level::Avx512Bf16 => {
-                    let (together, table) = ([240, 576 << 10], avx512::$avx512);
-                    Kernels {
-                        lanes: 64 / $bytes,
-                        slender: None,
-                        floor: 4,
-                        low: &[(8, 4)],
-                        few: 11,
-                        from_second: 256,
-                        ways: 4,
-                        depth: 512,
-                        together,
-                        table,
-                        tall: None,
-                        copying: None,
-                    }
-                }
+                Level::Avx512 | Level::Avx512Bf16 => Kernels {
+                    lanes: 64 / $bytes,
+                    floor: 4,
+                    low: &[(8, 4)],
+                    together: [240, 576 << 10],
+                    table: avx512::$avx512,
+                    ..portable
+                },
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx2 => {
-                    let (together, table) = ([120, 288 << 10], avx2::$avx2);
-                    Kernels {
-                        lanes: 32 / $bytes,
-                        slender: None,
-                        floor: 4,
-                        low: &[(256, 4)],
-                        few: 11,
-                        from_second: 64,
-                        ways: 3,
-                        depth: 1024,
-                        together,
-                        table,
-                        tall: None,
-                        copying: None,
-                    }
-                }
+                Level::Avx2 => Kernels {
+                    lanes: 32 / $bytes,
+                    floor: 4,
+                    low: &[(256, 4)],
+                    from_second: 64,
+                    ways: 3,
+                    depth: 1024,
+                    table: avx2::$avx2,
+                    ..portable
+                },
                 #[cfg(target_arch = "aarch64")]
                 Level::Neon => {
-                    let (together, table) = ([120, 288 << 10], neon::$neon);
-                    Kernels {
-                        lanes: 16 / $bytes,
-                        slender: None,
-                        floor: 4,
-                        low: &[(32, 6)],
-                        few: 11,
-                        from_second: 256,
-                        ways: 4,
-                        depth: 512,
-                        together,
-                        table,
-                        tall: None,
-                        copying: None,
-                    }
+                    Kernels { lanes: 16 / $bytes, floor: 4, low: &[(32, 6)], table: neon::$neon, ..portable }
                 }
-                _ => {
-                    let (together, table) = ([120, 288 << 10], portable::$portable);
-                    Kernels {
-                        lanes: 4,
-                        slender: None,
-                        floor: 1,
-                        low: &[(32, 3)],
-                        few: 11,
-                        from_second: 256,
-                        ways: 4,
-                        depth: 512,
-                        together,
-                        table,
-                        tall: None,
-                        copying: None,
-                    }
-                }
+                _ => portable,
             }
         }
     };
