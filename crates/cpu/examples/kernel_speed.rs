@@ -72,7 +72,7 @@ fn peak(par: &Par, level: Level) -> f64 {
             let base: *mut f32 = room.as_mut_ptr().cast();
             // SAFETY: all rooms lie inside `room`.
             unsafe {
-                let call = meshwork_cpu::gemm::kernel::Call {
+                let call = meshwork_simd::microkernel::Call {
                     tiles: 1,
                     way: 1,
                     terms,
@@ -92,7 +92,7 @@ fn peak(par: &Par, level: Level) -> f64 {
                     out: base.add(terms * (rows + width)),
                     out_row: width as isize,
                     out_tile: 0,
-                    ahead: meshwork_cpu::gemm::ahead::Lines::NONE,
+                    ahead: meshwork_simd::line::Lines::NONE,
                 };
                 for _ in 0..2000 {
                     kernels.table[rows - 1][1][0](std::hint::black_box(&call));

@@ -2,10 +2,11 @@
 
 use crate::reduce::{Max, Min, Monoid, Term};
 use crate::walk::Walk;
-use crate::{Context, Operand, Output, Shared, multiversion};
+use crate::{Context, Operand, Output, Shared};
 use half::{bf16, f16};
 use meshwork_graph::DType;
 use meshwork_graph::ops::ArgReduce;
+use meshwork_simd::multiversion;
 
 /// Elements per task below which further threads do not pay.
 const GRAIN: usize = 1 << 14;

@@ -6,10 +6,10 @@
 use crate::element::epilogue::{Follows, Tail};
 use crate::gemm::scratch::room;
 use crate::operand::Shared;
-use crate::stream::Line;
 use crate::{Context, Level, Operand, Output, dot, element};
 use meshwork_graph::ops::{Epilogue, Fused};
 use meshwork_graph::{Layout, Type};
+use meshwork_simd::line::Line;
 use smallvec::SmallVec;
 
 /// Columns of a product that has an epilogue, at least: machine code takes a row at a time.

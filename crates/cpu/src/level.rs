@@ -1,6 +1,6 @@
 //! Loops over slices that are compiled for every [`Level`](crate::Level).
 
-use crate::multiversion;
+use meshwork_simd::multiversion;
 
 /// A function of one element.
 pub trait Map1<A, R>: Copy {

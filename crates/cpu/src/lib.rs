@@ -27,15 +27,14 @@ pub mod pool;
 pub mod random;
 pub mod reduce;
 pub mod scan;
-pub mod simd;
 pub mod stream;
 #[cfg(test)]
 mod testing;
 pub mod walk;
 
+pub use meshwork_simd::Level;
 pub use operand::{Operand, Output, Shared, Stored};
 pub use par::Par;
-pub use simd::Level;
 
 /// What a kernel may use while it runs.
 #[derive(Clone, Copy)]

@@ -3,12 +3,13 @@
 
 use crate::operand::Stored;
 use crate::walk::Walk;
-use crate::{Context, Operand, Output, Shared, math, multiversion, narrow};
+use crate::{Context, Operand, Output, Shared, math, narrow};
 use half::{bf16, f16};
 use meshwork_graph::ops::{Distribution, Random};
 use meshwork_graph::philox::{self, philox4x32};
 use meshwork_graph::region::Region;
 use meshwork_graph::{DType, Layout};
+use meshwork_simd::multiversion;
 
 /// Elements per task below which further threads do not pay.
 const GRAIN: usize = 1 << 12;

@@ -5,10 +5,11 @@ use crate::gemm::pack::transpose;
 use crate::gemm::real::same;
 use crate::reduce::{Accumulate, Term};
 use crate::walk::Walk;
-use crate::{Context, Level, Operand, Output, Shared, multiversion};
+use crate::{Context, Level, Operand, Output, Shared};
 use half::{bf16, f16};
 use meshwork_graph::DType;
 use meshwork_graph::ops::CumSum;
+use meshwork_simd::multiversion;
 
 /// Elements per task below which further threads do not pay.
 const GRAIN: usize = 1 << 14;

@@ -2,8 +2,8 @@
 //! line or two of each, which no processor's prefetcher follows.
 
 use super::rows::Matrix;
-use crate::gemm::ahead::{LINE, Lines};
-use crate::gemm::kernel::ASKING;
+use meshwork_simd::line::{LINE, Lines};
+use meshwork_simd::microkernel::ASKING;
 use smallvec::{SmallVec, smallvec};
 use std::cell::RefCell;
 use std::mem::size_of;

@@ -2,8 +2,9 @@
 //! one in the upper half.
 
 use super::softmax::UNIT;
+use crate::Level;
 use crate::gemm::pairs::Span;
-use crate::{Level, multiversion};
+use meshwork_simd::multiversion;
 
 /// Magnitude of a number.
 const MAGNITUDE: u32 = 0x7fff_ffff;

@@ -2,8 +2,9 @@
 
 use super::softmax::Number;
 use crate::gemm::{Element, Real};
-use crate::{Operand, Stored, multiversion};
+use crate::{Operand, Stored};
 use meshwork_graph::Layout;
+use meshwork_simd::multiversion;
 use std::marker::PhantomData;
 
 /// Columns of copied rows are filled up to multiples of this: the widest vector's elements.

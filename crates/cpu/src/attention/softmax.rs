@@ -2,8 +2,9 @@
 //! query is a lane of its own and its sums are chains in the order of the keys, at every level.
 
 use crate::gemm::{Element, Real};
-use crate::{Level, math, multiversion};
+use crate::{Level, math};
 use half::{bf16, f16};
+use meshwork_simd::multiversion;
 use std::ops::{Mul, Sub};
 
 /// Most columns of a tile: the queries of a unit.

@@ -2,9 +2,9 @@
 
 use super::ahead::Ahead;
 use super::rows::Matrix;
-use crate::gemm::kernel::{Access, Call, Kernels, Table};
 use crate::gemm::pairs::Span;
 use crate::gemm::tile::height;
+use meshwork_simd::microkernel::{Access, Call, Kernels, Table};
 use std::ptr;
 
 /// Where a product goes.
@@ -185,5 +185,5 @@ impl<R: Copy> Engine<R> {
 
 /// Numbers of the microkernels' counter.
 pub fn counter<R>(kernels: &Kernels<R>) -> usize {
-    kernels.rows() * kernels.columns() * crate::gemm::kernel::COUNTER
+    kernels.rows() * kernels.columns() * meshwork_simd::microkernel::COUNTER
 }

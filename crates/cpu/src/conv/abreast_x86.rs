@@ -3,9 +3,9 @@
 //! memory. Every image lies between the zeros of its border.
 
 use super::window::Window;
+use crate::Level;
 use crate::gemm::Offsets;
 use crate::gemm::{pack_avx512, pack_x86};
-use crate::simd::Level;
 use std::ops::Range;
 
 /// Numbers in a vector of AVX2.

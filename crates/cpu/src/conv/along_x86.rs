@@ -17,7 +17,7 @@ use crate::gemm::drive::Source;
 use crate::gemm::scratch::{Arena, Slots, room};
 use crate::operand::Shared;
 use crate::par::with_slots;
-use crate::simd::{Level, UP_TO_ZEN_4};
+use meshwork_simd::level::{Level, UP_TO_ZEN_4};
 use std::arch::x86_64::*;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

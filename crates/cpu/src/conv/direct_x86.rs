@@ -8,13 +8,13 @@
 use super::images::Images;
 use super::{Unfolded, Window};
 use crate::Context;
+use crate::Level;
 use crate::gemm::Side;
 use crate::gemm::drive::Source;
 use crate::gemm::pack::{SLACK, dense, pack};
 use crate::gemm::scratch::{Arena, room};
 use crate::operand::Shared;
 use crate::par::with_slots;
-use crate::simd::Level;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -418,7 +418,7 @@ fn add_right_body(left: &mut [f32], right: &[f32]) {
     left.iter_mut().zip(right).for_each(|(left, right)| *left += right);
 }
 
-crate::multiversion! {
+meshwork_simd::multiversion! {
     /// Adds numbers to the right of others.
     fn add_right(left: &mut [f32], right: &[f32]) = add_right_body;
 }

@@ -5,8 +5,8 @@
 //! changes nothing, because a sum that begins at +0 is never −0.
 
 use super::window::Window;
+use crate::Level;
 use crate::gemm::real::same;
-use crate::simd::Level;
 use std::arch::x86_64::*;
 
 /// Numbers in a vector.

@@ -8,6 +8,7 @@ use super::window::{Image, Window};
 use super::{abreast_x86, along_x86, gather_x86, input_x86};
 use super::{block, depthwise, pointwise};
 use crate::Context;
+use crate::Level;
 use crate::gemm::block::{Bounds, Chunks, Product, compute};
 use crate::gemm::left::{Left, pack_left, packed_left};
 #[cfg(target_arch = "x86_64")]
@@ -18,7 +19,6 @@ use crate::gemm::{Element, Offsets, Place, Real, Side, Size};
 use crate::number::for_float;
 use crate::operand::{Operand, Output, Shared};
 use crate::par::with_slots;
-use crate::simd::Level;
 use meshwork_graph::ops::ConvInput;
 use meshwork_graph::{DType, Layout, Shape};
 
@@ -349,7 +349,7 @@ unsafe fn add_vector<T: Real, const N: usize>(to: *mut T, from: *const T) {
     }
 }
 
-crate::multiversion! {
+meshwork_simd::multiversion! {
     fn add<T: Real>(plane: &mut [T], columns: &[T], across: usize, adder: &Adder) = add_columns;
 }
 

@@ -3,10 +3,10 @@
 use super::abreast_x86::LANES;
 use super::direct_x86::{balanced, shares};
 use crate::Context;
+use crate::Level;
 use crate::gemm::pack::{SLACK, dense, pack};
 use crate::gemm::scratch::{Arena, room};
 use crate::operand::Shared;
-use crate::simd::Level;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 use std::ops::Range;

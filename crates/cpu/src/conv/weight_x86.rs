@@ -416,7 +416,7 @@ fn add_rows_body(rows: &mut [f32], across: usize, count: usize) {
     });
 }
 
-crate::multiversion! {
+meshwork_simd::multiversion! {
     /// Adds up some rows by the tree of adjacent pairs, into the first one.
     fn add_rows(rows: &mut [f32], across: usize, count: usize) = add_rows_body;
 }

@@ -4,8 +4,9 @@
 use super::pairs::Pairs;
 use super::{GRAIN, room};
 use crate::operand::Shared;
-use crate::stream::LINE;
-use crate::{Context, Level, multiversion, stream};
+use crate::{Context, Level, stream};
+use meshwork_simd::line::LINE;
+use meshwork_simd::multiversion;
 
 /// Elements of each row that are copied at once.
 const PART: usize = 1 << 12;

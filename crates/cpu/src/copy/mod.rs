@@ -6,9 +6,10 @@ mod runs;
 mod turn;
 
 use crate::operand::Shared;
-use crate::stream::{LINE, Line, STREAM_BYTES};
+use crate::stream::STREAM_BYTES;
 use crate::{Context, Operand, Output};
 use interleave::Interleave;
+use meshwork_simd::line::{LINE, Line};
 pub(crate) use pairs::Pairs;
 pub(crate) use runs::copy as copy_rows;
 use std::cell::Cell;

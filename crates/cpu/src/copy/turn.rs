@@ -5,9 +5,9 @@ use super::pairs::Pairs;
 use super::{GRAIN, room};
 use crate::gemm::pack;
 use crate::operand::Shared;
-use crate::stream::prefetch_all;
 use crate::walk::Walk;
 use crate::{Context, Level, stream};
+use meshwork_simd::line::prefetch_all;
 
 /// Rows and columns of a tile: both sides stay in the first cache.
 const EDGE: usize = 32;

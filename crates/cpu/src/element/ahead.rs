@@ -6,7 +6,8 @@ use super::operands::Lies;
 use super::place::{Placing, Region};
 use super::tile::Room;
 use super::{Place, Plan, Step, is_costly, native};
-use crate::stream::{LINE, Share, prefetch_near};
+use crate::stream::Share;
+use meshwork_simd::line::{LINE, prefetch_near};
 
 /// What machine code asks for while it computes, line by line.
 #[derive(Debug)]

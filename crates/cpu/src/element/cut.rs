@@ -5,10 +5,11 @@ use super::native;
 use super::operands::bytes_of;
 use super::rows::GROUP;
 use super::turned::{self, Turned};
-use crate::stream::{self, Line};
+use crate::stream;
 use crate::walk::Walk;
 use crate::{Context, Level, Operand, Output};
 use meshwork_graph::ops::{Code, Fused, Instr, TILE_COLUMNS};
+use meshwork_simd::line::Line;
 use smallvec::SmallVec;
 use std::ops::Range;
 

@@ -5,10 +5,11 @@ use super::ops::held;
 use super::turned::Turned;
 use crate::copy::Pairs;
 use crate::operand::Shared;
-use crate::stream::{self, Line};
+use crate::stream;
 use crate::walk::{Walk, extent};
 use crate::{Operand, Output};
 use meshwork_graph::DType;
+use meshwork_simd::line::Line;
 use smallvec::SmallVec;
 use std::ops::Range;
 

@@ -10,10 +10,11 @@ use crate::copy;
 use crate::narrow;
 use crate::number::{Number, by_dtype};
 use crate::reduce::Lanes;
-use crate::stream::{self, Line, Share};
+use crate::stream::{self, Share};
 use half::{bf16, f16};
 use meshwork_graph::ops::{Code, Element, PartOf};
 use meshwork_graph::{DType, Scalar};
+use meshwork_simd::line::Line;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 

@@ -3,12 +3,13 @@
 //! since memory is quicker where lines are read that follow each other.
 
 use super::ops::held;
+use crate::Level;
 use crate::gemm::pack::transpose;
-use crate::simd::Level;
-use crate::stream::{LINE, Share, prefetch, prefetch_near};
+use crate::stream::Share;
 use crate::walk::Walk;
 use half::{bf16, f16};
 use meshwork_graph::DType;
+use meshwork_simd::line::{LINE, prefetch, prefetch_near};
 use std::cell::Cell;
 use std::ops::Range;
 use std::ptr::null_mut;
@@ -233,8 +234,8 @@ impl Turned {
 mod tests {
     use super::*;
     use crate::gemm::{Element, Real};
-    use crate::stream::Line;
     use meshwork_graph::{Layout, Shape};
+    use meshwork_simd::line::Line;
 
     fn layouts() -> Vec<Layout> {
         let base = Layout::contiguous(&Shape::new(&[3, 70, 45]));

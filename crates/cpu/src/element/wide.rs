@@ -17,9 +17,10 @@ use super::tile::Room;
 use super::units::{Unit, halve, units_of};
 use super::{Place, Plan, Step, is_constant, is_costly};
 use crate::Level;
-use crate::stream::{LINE, Share};
+use crate::stream::Share;
 use meshwork_graph::DType;
 use meshwork_graph::ops::{Code, Fused};
+use meshwork_simd::line::LINE;
 use smallvec::SmallVec;
 
 /// Bytes of rows that are kept from one pass to the next, at most: they stay in the second cache, beside the operands.

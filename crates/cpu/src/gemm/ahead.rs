@@ -1,32 +1,7 @@
 //! The lines of the caches that a kernel asks for while it computes.
 
-pub use crate::stream::LINE;
+use meshwork_simd::line::{LINE, Lines};
 use std::mem::{MaybeUninit, size_of};
-
-/// Lines so many bytes apart.
-#[derive(Clone, Copy)]
-pub struct Lines {
-    /// The first of them.
-    pub first: *const u8,
-    /// Their distance.
-    pub step: isize,
-    /// How many there are: [`Lines::MOST`] or fewer, or no end of them.
-    pub count: usize,
-}
-
-impl Lines {
-    /// Behind the lines that are needed: one that is there, again and again.
-    pub const NONE: &Lines = &Lines { first: (&raw const THERE).cast(), step: 0, count: usize::MAX };
-
-    /// Lines of a run that ends, at most.
-    pub const MOST: usize = usize::MAX / 2;
-}
-
-/// What is asked for when nothing is needed.
-static THERE: u8 = 0;
-
-// SAFETY: addresses, which nobody follows but the processor.
-unsafe impl Sync for Lines {}
 
 /// Runs of lines that a kernel asks for, at most.
 pub const RUNS: usize = 64;

@@ -4,13 +4,13 @@
 //! each other, and come and go faster than those of tiles below each other, which lie on as many pages as there are rows. The
 //! panels of all columns are read once for each row of tiles: of few terms they stay in the second-level cache.
 
-use super::kernel::{Access, Call, Table, WORTH_ASKING};
 use super::left::Panels;
 use super::real::{Element, Real};
 use super::right;
 use super::store::Store;
 use super::tile::Tile;
-use crate::simd::Level;
+use crate::Level;
+use meshwork_simd::microkernel::{Access, Call, Table, WORTH_ASKING};
 use std::ops::Range;
 
 /// Bytes of a result's rows from which tiles lie beside each other.

@@ -1,8 +1,7 @@
 //! One range of rows, columns and terms of a product, on one thread.
 
-use super::ahead::{Ahead, LINE, Lines, RUNS, Source};
+use super::ahead::{Ahead, RUNS, Source};
 use super::beside::{Beside, are_beside};
-use super::kernel::{COUNTER, Call, Kernels, SILENT, WORTH_ASKING};
 use super::left::{self, GAP, Left, distance};
 use super::offsets::evenly;
 use super::pack::SLACK;
@@ -14,7 +13,9 @@ use super::scratch::{Arena, room};
 use super::store::Store;
 use super::tile::Tile;
 use super::{Place, Side, Size};
-use crate::simd::Level;
+use crate::Level;
+use meshwork_simd::line::{LINE, Lines};
+use meshwork_simd::microkernel::{COUNTER, Call, Kernels, SILENT, WORTH_ASKING};
 use std::ops::Range;
 
 /// Numbers of the left operand from which the first blocks of its rows are small.

@@ -1,7 +1,6 @@
 //! Cutting a product into tasks for a group of threads.
 
 use super::block::{Bounds, Chunks, Finish, Part, Product, compute};
-use super::kernel::Kernels;
 use super::left::{Left, is_crowded};
 use super::merge::Row;
 use super::packed::{self, Packed};
@@ -12,9 +11,10 @@ use super::scratch::{Arena, room};
 use super::tile::Tile;
 use super::{Offsets, Place, Side, Size, inner, strip};
 use crate::Context;
+use crate::Level;
 use crate::operand::Shared;
 use crate::par::with_slots;
-use crate::simd::Level;
+use meshwork_simd::microkernel::Kernels;
 use std::ops::{Range, RangeInclusive};
 
 /// Rows of a task, at most. Each task packs both operands, which pays the more the larger it is; the right one is the dearer.

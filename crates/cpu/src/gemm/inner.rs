@@ -13,9 +13,9 @@ use super::scratch::{Arena, room};
 use super::strip::store;
 use super::{Offsets, Size};
 use crate::Context;
+use crate::Level;
 use crate::operand::Shared;
 use crate::par::with_slots;
-use crate::simd::Level;
 use half::{bf16, f16};
 use std::ops::Range;
 

@@ -6,9 +6,9 @@
 //! them is: a multiple of 4 KB puts them on one set of the first-level cache, which has room for eight lines.
 
 use super::inner::{LANES, Tile};
-use super::kernel::x86::anchor_ps;
 use super::pack_x86::Source;
-use crate::simd::Level;
+use crate::Level;
+use meshwork_simd::microkernel::x86::anchor_ps;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 use std::ops::Range;

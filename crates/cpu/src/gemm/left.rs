@@ -1,15 +1,16 @@
 //! The left side of a chunk of terms: panels of a block of rows at a time, read in place, copied or packed.
 
-use super::ahead::{LINE, Source};
-use super::kernel::{Access, Kernels};
+use super::ahead::Source;
 use super::offsets::evenly;
 use super::pack::{SLACK, dense, pack};
 use super::pairs::{self, Span};
 use super::real::{Element, same};
 use super::tile::Tile;
 use super::{Side, Size};
-use crate::multiversion;
-use crate::simd::Level;
+use crate::Level;
+use meshwork_simd::line::LINE;
+use meshwork_simd::microkernel::{Access, Kernels};
+use meshwork_simd::multiversion;
 use std::mem::size_of;
 use std::ops::Range;
 

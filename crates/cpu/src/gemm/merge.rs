@@ -2,9 +2,9 @@
 
 use super::Offsets;
 use super::real::{Element, Real};
-use crate::multiversion;
-use crate::simd::Level;
+use crate::Level;
 use meshwork_graph::canonical::in_tree_order;
+use meshwork_simd::multiversion;
 
 /// Numbers that are stored at a time.
 const PIECE: usize = 256;

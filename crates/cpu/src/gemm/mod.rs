@@ -5,7 +5,7 @@
 //! tree of adjacent pairs (`meshwork_graph::canonical::TreeSum`). Nothing else may depend on how the work is
 //! cut, and nothing does:
 //!
-//! - **tiles** ([`kernel`]; their shapes: [`tile`]) hold their blocks in registers and their tree in the first-level cache;
+//! - **tiles** ([`microkernel`](meshwork_simd::microkernel); their shapes: [`tile`]) hold their blocks in registers and their tree in the first-level cache;
 //! - **chunks** of terms ([`block`]) keep packed panels in the caches. They are aligned runs of 2^c blocks, whose roots
 //!   go to a counter of whole partial matrices, or parts of one long block, whose chains go on where they stopped;
 //! - **tasks** ([`drive`]) take ranges of rows and columns, and, where outputs are few beside the terms, aligned runs of
@@ -28,7 +28,6 @@ pub mod drive;
 mod inner;
 #[cfg(target_arch = "x86_64")]
 mod inner_x86;
-pub mod kernel;
 pub mod left;
 mod merge;
 pub mod offsets;

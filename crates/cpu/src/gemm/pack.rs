@@ -4,7 +4,7 @@
 //! `term · width + row`. What stands in rows that are missing from the last panel is some number of no meaning.
 
 use super::real::{Element, same};
-use crate::simd::Level;
+use crate::Level;
 use half::{bf16, f16};
 
 /// Elements that packing may write after the last panel.

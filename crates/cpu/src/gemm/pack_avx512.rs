@@ -1,10 +1,10 @@
 //! Packing with AVX-512: panels of neighbouring rows, in whole lines of the caches where their width allows it, and panels
 //! of rows whose terms are neighbours, which are transposed by squares of whole lines.
 
-use super::ahead::LINE;
 use super::pack_x86;
-use crate::stream::prefetch;
 use half::{bf16, f16};
+use meshwork_simd::line::LINE;
+use meshwork_simd::line::prefetch;
 use std::arch::x86_64::*;
 
 /// How many lines of a row ahead the one is that is asked for while one is read: no processor's prefetcher follows so many

@@ -1,4 +1,4 @@
-//! Operands of bf16 as pairs of terms, for microkernels that multiply such pairs (`kernel::of_pairs`).
+//! Operands of bf16 as pairs of terms, for microkernels that multiply such pairs (`microkernel::of_pairs`).
 //!
 //! A pair takes 32 bits: the first term the upper half, the second the lower one. If the number of terms is odd, the last
 //! pair's second product is −0, which changes no sum: +0 on the left by [`Factor::Right`]'s −0.
@@ -13,10 +13,10 @@
 //! again.
 
 use super::block::Chunks;
-use super::kernel::Table;
 use super::real::{Element, Real, same};
-use crate::simd::Level;
+use crate::Level;
 use half::bf16;
+use meshwork_simd::microkernel::Table;
 
 /// The least and the greatest magnitude of some numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

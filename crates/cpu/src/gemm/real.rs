@@ -1,10 +1,10 @@
 //! The numbers that sums are accumulated in, and the stored elements that are widened to them.
 
-use super::kernel::{self, Kernels, Table};
+use crate::Level;
 use crate::narrow;
 use crate::operand::Stored;
-use crate::simd::Level;
 use half::{bf16, f16};
+use meshwork_simd::microkernel::{self, Kernels, Table};
 use std::any::TypeId;
 use std::ops::{Add, Div};
 
@@ -45,11 +45,11 @@ impl Real for f32 {
     }
 
     fn kernels(level: Level) -> Kernels<Self> {
-        kernel::of_f32(level)
+        microkernel::of_f32(level)
     }
 
     fn pairs(level: Level) -> Option<[Table<Self>; 2]> {
-        kernel::of_pairs(level)
+        microkernel::of_pairs(level)
     }
 }
 
@@ -68,7 +68,7 @@ impl Real for f64 {
     }
 
     fn kernels(level: Level) -> Kernels<Self> {
-        kernel::of_f64(level)
+        microkernel::of_f64(level)
     }
 
     fn pairs(_: Level) -> Option<[Table<Self>; 2]> {

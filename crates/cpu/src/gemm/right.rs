@@ -4,15 +4,16 @@
 //! where they lie. Where that is slow, tiles are so high that they have enough to do meanwhile ([`Tile::tall`]), or the first tile of
 //! each panel alone reads it there: its kernel leaves a copy for the tiles below.
 
-use super::ahead::{LINE, Source};
-use super::kernel::{Kernels, SILENT, Table};
+use super::ahead::Source;
 use super::left::{resident, sets};
 use super::pack::{dense, pack, pack_columns};
 use super::pairs::{Factor, Operand, Pairs};
 use super::real::{Element, same};
 use super::tile::Tile;
 use super::{Side, Size};
-use crate::simd::Level;
+use crate::Level;
+use meshwork_simd::line::LINE;
+use meshwork_simd::microkernel::{Kernels, SILENT, Table};
 use std::ops::{Range, RangeInclusive};
 
 /// Terms of chunks whose panels are read in place though they lie on one set or two of the first-level cache: so many lines of a
@@ -40,9 +41,9 @@ struct Lie {
     step: usize,
     /// Lines of a term.
     lines: usize,
-    /// Lines of a set that they may take; see [`Kernels::ways`](super::kernel::Kernels::ways).
+    /// Lines of a set that they may take; see [`Kernels::ways`](meshwork_simd::microkernel::Kernels::ways).
     ways: usize,
-    /// Tiles, one below the other, up to which it is read in place; see [`Kernels::few`](super::kernel::Kernels::few).
+    /// Tiles, one below the other, up to which it is read in place; see [`Kernels::few`](meshwork_simd::microkernel::Kernels::few).
     few: usize,
     /// Terms up to which it is.
     deep: usize,

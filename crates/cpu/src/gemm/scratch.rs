@@ -81,7 +81,7 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::{LINE, Line};
+    use meshwork_simd::line::{LINE, Line};
 
     #[test]
     fn rooms_of_slots_lie_at_both_ends_and_what_is_shared_between_them() {

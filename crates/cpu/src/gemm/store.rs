@@ -2,8 +2,8 @@
 
 use super::offsets::evenly;
 use super::real::{Element, same};
-use crate::multiversion;
-use crate::simd::Level;
+use crate::Level;
+use meshwork_simd::multiversion;
 use std::ops::Range;
 
 /// Where finished tiles go when a kernel cannot store them itself.

@@ -7,9 +7,10 @@ use super::drive::Batch;
 use super::real::{Element, Real};
 use super::scratch::{Arena, room};
 use super::{Offsets, Size};
+use crate::Context;
 use crate::operand::Shared;
 use crate::par::with_slots;
-use crate::{Context, multiversion};
+use meshwork_simd::multiversion;
 
 /// Rows of a product, at most.
 const ROWS: usize = 4;

@@ -1,10 +1,10 @@
 //! The shape of a product's tiles.
 
 use super::Size;
-use super::ahead::LINE;
 use super::beside::are_beside;
 use super::block::FAR;
-use super::kernel::{ASKING, Kernels, WORTH_ASKING};
+use meshwork_simd::line::LINE;
+use meshwork_simd::microkernel::{ASKING, Kernels, WORTH_ASKING};
 
 /// The highest and widest part of a result that a kernel computes at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,8 +109,8 @@ fn rows_of<T>(kernels: &Kernels<T>, size: &Size) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Level;
     use crate::gemm::Real;
-    use crate::simd::Level;
 
     #[test]
     fn there_are_kernels_for_the_tiles_of_every_size() {

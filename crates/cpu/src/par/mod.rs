@@ -15,8 +15,8 @@ pub use commons::{Commons, Member};
 pub use shares::Shares;
 pub use slots::with_slots;
 
-use crate::stream::{prefetch_to_write, prefetch_value};
 use meshwork_graph::ops::Parallel;
+use meshwork_simd::line::{prefetch_to_write, prefetch_value};
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;

@@ -5,12 +5,12 @@ use super::phases::{Cut, LINE, Part, Phases};
 use super::windows::{Plane, Span, are_halves};
 use super::{TASK, accumulate, plane_bytes, planes};
 use crate::Context;
+use crate::Level;
 use crate::gemm::scratch::{Arena, room};
 use crate::gemm::{Element, Real};
 use crate::number::for_float;
 use crate::operand::{Operand, Output, Shared};
 use crate::par::with_slots;
-use crate::simd::Level;
 use meshwork_graph::ops::{AvgPool, AvgPoolInput};
 use meshwork_graph::{DType, Layout, Shape};
 use std::ops::Range;
@@ -80,7 +80,7 @@ const LONG: usize = 12;
 /// Windows whose sums hide each other's latency.
 const ABREAST: usize = 16;
 
-crate::multiversion! {
+meshwork_simd::multiversion! {
     fn means_of_runs<S: Element>(run: [usize; 2], x: *const S, out: &mut [S]) = means_along_runs;
 }
 
@@ -132,7 +132,7 @@ unsafe fn means_in<S: Element>(
     }
 }
 
-crate::multiversion! {
+meshwork_simd::multiversion! {
     fn divide<T: Real>(
         phases: &Phases,
         part: &Part,
@@ -168,7 +168,7 @@ fn divide_windows<T: Real>(phases: &Phases, part: &Part, counts: &[Vec<usize>; 3
     }
 }
 
-crate::multiversion! {
+meshwork_simd::multiversion! {
     fn add_up<T: Real>(from: *const T, taps: &[isize], to: *mut T, range: Range<usize>) = add_up_taps;
 }
 
@@ -200,7 +200,7 @@ fn add<T: Real, const N: usize, const FIRST: bool>(taps: [isize; N], from: *cons
     }
 }
 
-crate::multiversion! {
+meshwork_simd::multiversion! {
     fn means<S: Element>(plane: &Plane, x: &[S], out: &mut [S]) = means_of;
 }
 
@@ -335,7 +335,7 @@ pub mod gradient {
         }
     }
 
-    crate::multiversion! {
+    meshwork_simd::multiversion! {
         fn share<S: Element>(plane: &Plane, dy: &[S], sums: &mut [S::Real]) = share_out;
     }
 

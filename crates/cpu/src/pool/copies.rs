@@ -4,8 +4,8 @@ use super::axis::Axis;
 use super::phases::{Line, Part, Phases};
 use super::rows::{Columns, narrow_row, widen_row};
 use super::turn::{turn, turn_back};
+use crate::Level;
 use crate::gemm::Element;
-use crate::simd::Level;
 use std::ops::Range;
 
 /// A row of the input.
@@ -87,19 +87,19 @@ impl Phases {
     }
 }
 
-crate::multiversion! {
+meshwork_simd::multiversion! {
     fn split<S: Element>(phases: &Phases, part: &Part, x: *const S, border: S::Real, to: *mut S::Real) = split_at_level;
 }
 
-crate::multiversion! {
+meshwork_simd::multiversion! {
     fn join<S: Element>(phases: &Phases, part: &Part, from: *const S::Real, x: *mut S) = join_at_level;
 }
 
-crate::multiversion! {
+meshwork_simd::multiversion! {
     fn join_windows<S: Element>(phases: &Phases, part: &Part, from: *const S::Real, out: *mut S) = join_windows_at_level;
 }
 
-crate::multiversion! {
+meshwork_simd::multiversion! {
     fn split_windows<S: Element>(phases: &Phases, part: &Part, from: *const S, to: *mut S::Real) = split_windows_at_level;
 }
 

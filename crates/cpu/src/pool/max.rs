@@ -9,12 +9,12 @@ use super::rows::narrow_row;
 use super::windows::{Plane, are_halves};
 use super::{accumulate, plane_bytes, planes};
 use crate::Context;
+use crate::Level;
 use crate::gemm::scratch::{Arena, room};
 use crate::gemm::{Element, Real};
 use crate::number::for_float;
 use crate::operand::{Operand, Output, Shared};
 use crate::par::with_slots;
-use crate::simd::Level;
 use meshwork_graph::ops::{MaxPool, MaxPoolInput, Windows};
 use meshwork_graph::{DType, Layout, Shape};
 use std::ops::Range;
@@ -207,7 +207,7 @@ unsafe fn find<S: Element>(
 /// A source of maxima: those of a tap, and its number.
 type Source<T> = (Found<T>, u32);
 
-crate::multiversion! {
+meshwork_simd::multiversion! {
     fn fold<T: Real>(
         sources: &[Source<T>],
         finds_places: bool,
@@ -288,7 +288,7 @@ fn better<T: Real, V: Copy>(best: (T, V), other: (T, V)) -> (T, V) {
     (if takes { other.0 } else { best.0 }, if takes { other.1 } else { best.1 })
 }
 
-crate::multiversion! {
+meshwork_simd::multiversion! {
     fn select<S: Element>(plane: &Plane, x: &[S], v: &[S], out: &mut [S]) = select_from;
 }
 
@@ -446,7 +446,7 @@ pub mod gradient {
         }
     }
 
-    crate::multiversion! {
+    meshwork_simd::multiversion! {
         fn give<T: Real>(
             taps: &[Tap],
             given: *const T,
@@ -489,7 +489,7 @@ pub mod gradient {
         }
     }
 
-    crate::multiversion! {
+    meshwork_simd::multiversion! {
         fn give_one_by_one<S: Element>(
             phases: &Phases,
             part: &Part,
@@ -536,7 +536,7 @@ pub mod gradient {
         }
     }
 
-    crate::multiversion! {
+    meshwork_simd::multiversion! {
         fn scatter<S: Element>(plane: &Plane, x: &[S], dy: &[S], sums: &mut [S::Real]) = scatter_to;
     }
 

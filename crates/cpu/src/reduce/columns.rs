@@ -4,9 +4,10 @@ use super::lanes::{self, WIDE};
 use super::monoid::{Accumulate, Monoid, Sum, Term};
 use super::{GATHERED_LANE_BYTES, GRAIN, Job};
 use crate::operand::Shared;
-use crate::{Level, Output, multiversion};
+use crate::{Level, Output};
 use meshwork_graph::DType;
 use meshwork_graph::canonical::{LANES, in_tree_order};
+use meshwork_simd::multiversion;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 

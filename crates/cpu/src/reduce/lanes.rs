@@ -6,8 +6,8 @@
 
 use super::monoid::{Monoid, Term};
 use crate::Level;
-use crate::multiversion;
 use meshwork_graph::canonical::LANES;
+use meshwork_simd::multiversion;
 use std::marker::PhantomData;
 
 /// Rows of a lane that are read side by side, at most. With those of two lanes a processor follows all of them.

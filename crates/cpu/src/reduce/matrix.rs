@@ -2,8 +2,9 @@
 
 use super::monoid::{Accumulate, Monoid, Term};
 use super::trees::{FEW, Lanes, MERGED, ResultsOf, TOGETHER, Trees, merge};
-use crate::{Level, multiversion};
+use crate::Level;
 use meshwork_graph::canonical::{LANES, in_tree_order, lane_tree};
+use meshwork_simd::multiversion;
 use std::ops::Range;
 
 /// Columns of very short rows, whose lanes are combined side by side for many rows, at most.

@@ -7,9 +7,10 @@ use super::trees::{ResultsOf, Trees, results_of_f32, sums_of_f32, trees};
 use crate::Level;
 use crate::element::{extremum_f32, extremum_f64};
 use crate::narrow;
-use crate::stream::{LINE, ahead, prefetch};
+use crate::stream::ahead;
 use half::{bf16, f16};
 use meshwork_graph::canonical::LANES;
+use meshwork_simd::line::{LINE, prefetch};
 use std::ops::RangeInclusive;
 
 /// A type that reductions accumulate in.

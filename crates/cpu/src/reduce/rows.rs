@@ -5,10 +5,10 @@ use super::monoid::{Accumulate, Monoid, Term};
 use super::{GATHER, GRAIN, Job, LONG, MANY, Plan};
 use crate::copy::{Pairs, gather, room};
 use crate::gemm::real::same;
-use crate::multiversion;
-use crate::stream::prefetch_all;
 use crate::walk::Walk;
 use meshwork_graph::canonical::{LANES, in_tree_order, lane_tree};
+use meshwork_simd::line::prefetch_all;
+use meshwork_simd::multiversion;
 use std::ops::Range;
 
 /// Terms of a run from which the next one is asked for: processors do not see it coming.

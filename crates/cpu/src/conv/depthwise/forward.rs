@@ -110,7 +110,7 @@ fn add<T: Real, const LANES: usize, const COUNT: usize>(left: &[[T; LANES]; COUN
     }
 }
 
-crate::multiversion! {
+meshwork_simd::multiversion! {
     fn compute<T: Real>(line: &Line<T>, lanes: usize) = line_of;
 }
 

@@ -145,7 +145,7 @@ fn sums<T: Real, const LANES: usize, const COUNT: usize>(row: &Row<T>, run: &Run
     }
 }
 
-crate::multiversion! {
+meshwork_simd::multiversion! {
     fn compute<T: Real>(row: &Row<T>, lanes: usize) = row_of;
 }
 

@@ -11,13 +11,13 @@ pub mod weight;
 #[cfg(target_arch = "x86_64")]
 use super::abreast_x86;
 use super::window::Window;
+use crate::Level;
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::real::same;
 use crate::gemm::scratch::{Arena, room};
 use crate::gemm::{Element, Offsets, Real};
 use crate::operand::Shared;
 use crate::par::Par;
-use crate::simd::Level;
 use std::ops::Range;
 
 /// Groups from which on vectors have enough to do.

@@ -105,7 +105,7 @@ fn add_lines<T: Real, const LANES: usize, const COUNT: usize>(lines: &Lines<T>) 
     unsafe { *sums = acc };
 }
 
-crate::multiversion! {
+meshwork_simd::multiversion! {
     fn compute<T: Real>(lines: &Lines<T>, lanes: usize) = lines_of;
 }
 

@@ -338,7 +338,7 @@ fn rows_are_cut_where_lines_begin() {
                 ..Run::default()
             };
             let (x, values) = (numbers(count as u64, ROWS * count), numbers(7, ROWS));
-            let mut lines = vec![crate::stream::Line([0; 64]); (ROWS * count).div_ceil(LANES)];
+            let mut lines = vec![meshwork_simd::line::Line([0; 64]); (ROWS * count).div_ceil(LANES)];
             let mut others = vec![7f32; ROWS * count];
             let line = lines.as_mut_ptr().cast::<f32>();
             let operands: [(*mut u8, usize); 4] = [

@@ -5,7 +5,7 @@ use super::neon;
 use super::{ASKING, SILENT, Table, portable};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512, pairs_x86, zen4};
-use crate::simd::Level;
+use crate::Level;
 
 /// Tiles one vector wide and twice as high as those of two. They read half as many numbers of the right side, whose panels
 /// stay in the first-level cache; others take them from the second one, which neighbours may be using as well. Sums of few
@@ -106,7 +106,7 @@ macro_rules! choose {
             };
             match level {
                 #[cfg(target_arch = "x86_64")]
-                Level::Avx512 | Level::Avx512Bf16 if *crate::simd::UP_TO_ZEN_4 => Kernels {
+                Level::Avx512 | Level::Avx512Bf16 if *crate::level::UP_TO_ZEN_4 => Kernels {
                     lanes: 64 / $bytes,
                     slender: Some(Slender { terms: 64, few: 17, spread: 65 }),
                     floor: 4,
@@ -151,7 +151,8 @@ macro_rules! choose {
 choose!(of_f32, f32, PORTABLE_F32, NEON_F32, AVX2_F32, AVX512_F32, LOW_F32, TALL_F32, LOW_COPYING_F32, 4);
 choose!(of_f64, f64, PORTABLE_F64, NEON_F64, AVX2_F64, AVX512_F64, LOW_F64, TALL_F64, LOW_COPYING_F64, 8);
 
-/// The microkernels of a level for pairs of bf16: see [`Real::pairs`](crate::gemm::Real::pairs).
+/// The microkernels of a level for pairs of bf16, if it has some, as high and wide as the others: the fast ones, and those for any
+/// numbers.
 pub fn of_pairs(level: Level) -> Option<[Table<f32>; 2]> {
     #[cfg(target_arch = "x86_64")]
     if level == Level::Avx512Bf16 {

@@ -6,26 +6,24 @@
 //! does the same arithmetic per number, so all give the same bits.
 
 #[cfg(target_arch = "x86_64")]
-mod avx2;
+pub mod avx2;
 #[cfg(target_arch = "x86_64")]
-mod avx512;
+pub mod avx512;
 mod choice;
-mod microkernel;
+mod loops;
 #[cfg(target_arch = "aarch64")]
-mod neon;
+pub mod neon;
 #[cfg(target_arch = "x86_64")]
 mod pairs_x86;
-mod portable;
-#[cfg(test)]
-mod tests;
+pub mod portable;
 #[cfg(target_arch = "x86_64")]
-pub(super) mod x86;
+pub mod x86;
 #[cfg(target_arch = "x86_64")]
-mod zen4;
+pub mod zen4;
 
 pub use choice::{Kernels, Slender, multiplies_pairs, of_f32, of_f64, of_pairs};
 
-use super::ahead::Lines;
+use crate::line::Lines;
 
 /// Levels that the counter of one call can have: a call sums fewer than 2^16 blocks.
 pub const COUNTER: usize = 16;

@@ -6,7 +6,7 @@
 //! load has broadcast it. Panels of the right side come from the second cache as fast as 4 × 2 sums need them, as long as nothing
 //! else takes its time.
 
-use super::microkernel::{microkernel, table};
+use super::loops::{microkernel, table};
 use super::x86::{anchor512_pd, anchor512_ps, splat512_pd, splat512_ps};
 use std::arch::x86_64::*;
 

@@ -1,10 +1,47 @@
 //! Every tile of every level against the canonical sum.
 
-use super::*;
-use crate::gemm::Real;
-#[cfg(target_arch = "x86_64")]
-use crate::simd::Level;
 use meshwork_graph::canonical::TreeSum;
+#[cfg(target_arch = "x86_64")]
+use meshwork_simd::Level;
+use meshwork_simd::line::Lines;
+#[cfg(target_arch = "aarch64")]
+use meshwork_simd::microkernel::neon;
+use meshwork_simd::microkernel::{Access, COUNTER, Call, Table, portable};
+#[cfg(target_arch = "x86_64")]
+use meshwork_simd::microkernel::{avx2, avx512, zen4};
+use std::fmt::Debug;
+use std::ops::Add;
+
+/// A number that products are summed in.
+trait Real: Copy + PartialEq + Debug + Add<Output = Self> + 'static {
+    const ZERO: Self;
+
+    /// The nearest number to a quotient.
+    fn quotient(a: u32, b: u32) -> Self;
+
+    /// `self · b + c`, rounded once.
+    fn fma(self, b: Self, c: Self) -> Self;
+}
+
+macro_rules! real {
+    ($($number:ident)*) => {
+        $(
+            impl Real for $number {
+                const ZERO: Self = 0.0;
+
+                fn quotient(a: u32, b: u32) -> Self {
+                    a as $number / b as $number
+                }
+
+                fn fma(self, b: Self, c: Self) -> Self {
+                    self.mul_add(b, c)
+                }
+            }
+        )*
+    };
+}
+
+real!(f32 f64);
 
 /// Numbers whose sums depend on every rounding and on the order.
 struct Numbers(u32);
@@ -12,7 +49,7 @@ struct Numbers(u32);
 impl Numbers {
     fn next<T: Real>(&mut self) -> T {
         self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        T::count((self.0 >> 8) as usize % 2003) / T::count((self.0 >> 20) as usize % 97 + 1)
+        T::quotient((self.0 >> 8) % 2003, (self.0 >> 20) % 97 + 1)
     }
 
     fn some<T: Real>(&mut self, count: usize) -> Vec<T> {
@@ -21,7 +58,7 @@ impl Numbers {
 }
 
 /// One tile size of a table, for some terms and blocks: every number is the canonical sum.
-fn check<T: Real + std::fmt::Debug>(
+fn check<T: Real>(
     (table, copies): (Table<T>, bool),
     lanes: usize,
     [rows, vectors]: [usize; 2],
@@ -96,7 +133,7 @@ fn check<T: Real + std::fmt::Debug>(
 
 /// All tiles of a table, of which those of two vectors have `most` rows at most; its kernels copy or do not. Tables without any of
 /// two are of those that need the left side packed.
-fn check_table<T: Real + std::fmt::Debug>(table: Table<T>, lanes: usize, most: usize, copies: bool) {
+fn check_table<T: Real>(table: Table<T>, lanes: usize, most: usize, copies: bool) {
     let cuts = [[1, 1], [9, 64], [8, 1], [7, 2], [23, 4], [64, 8], [65, 8], [100, 12], [61, 13], [144, 16], [300, 32]];
     for rows in 1..=table.len() {
         for vectors in if rows <= most { 1..=2 } else { 1..=1 } {

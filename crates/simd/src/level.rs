@@ -25,7 +25,7 @@ pub enum Level {
 /// Whether the processor is a Zen 4 or older one of AMD's (families up to 19h), which stores a vector of AVX-512 in two
 /// cycles; others store one a cycle. Asked for once: in a virtual machine the host answers.
 #[cfg(target_arch = "x86_64")]
-pub(crate) static UP_TO_ZEN_4: LazyLock<bool> = LazyLock::new(|| {
+pub static UP_TO_ZEN_4: LazyLock<bool> = LazyLock::new(|| {
     let (maker, signature) = (std::arch::x86_64::__cpuid(0), std::arch::x86_64::__cpuid(1).eax);
     let family = (signature >> 8 & 0xf) + if signature >> 8 & 0xf == 0xf { signature >> 20 & 0xff } else { 0 };
     [maker.ebx, maker.edx, maker.ecx].map(u32::to_le_bytes).as_flattened() == b"AuthenticAMD" && family <= 0x19
@@ -75,7 +75,7 @@ impl Level {
 
     /// Whether this processor has all instructions of the level, so that none is emulated.
     pub fn is_native(self) -> bool {
-        self.is_available() && (self != Level::Avx512Bf16 || crate::gemm::kernel::multiplies_pairs())
+        self.is_available() && (self != Level::Avx512Bf16 || crate::microkernel::multiplies_pairs())
     }
 
     /// The levels that this processor can run, weakest first.
@@ -141,7 +141,7 @@ macro_rules! multiversion {
     ($(#[$doc:meta])* $vis:vis fn $name:ident $(<$($generic:ident : $bound:path),*>)? ($($arg:ident : $ty:ty),* $(,)?) $(-> $ret:ty)? = $body:path;) => {
         $(#[$doc])*
         #[allow(clippy::too_many_arguments)]
-        $vis fn $name $(<$($generic: $bound),*>)? (level: $crate::simd::Level, $($arg: $ty),*) $(-> $ret)? {
+        $vis fn $name $(<$($generic: $bound),*>)? (level: $crate::Level, $($arg: $ty),*) $(-> $ret)? {
             #[cfg(target_arch = "x86_64")]
             {
                 #[target_feature(enable = "avx2,fma,f16c")]
@@ -156,9 +156,9 @@ macro_rules! multiversion {
                 }
                 match level {
                     // SAFETY: a level is only in force when the processor has its features.
-                    $crate::simd::Level::Avx512 | $crate::simd::Level::Avx512Bf16 => return unsafe { avx512 $(::<$($generic),*>)? ($($arg),*) },
+                    $crate::Level::Avx512 | $crate::Level::Avx512Bf16 => return unsafe { avx512 $(::<$($generic),*>)? ($($arg),*) },
                     // SAFETY: as above.
-                    $crate::simd::Level::Avx2 => return unsafe { avx2 $(::<$($generic),*>)? ($($arg),*) },
+                    $crate::Level::Avx2 => return unsafe { avx2 $(::<$($generic),*>)? ($($arg),*) },
                     _ => {}
                 }
             }

@@ -4,10 +4,10 @@
 //! halves to a sum, then that of the lower ones, and rounds each of the two sums to the nearest (Intel, *Architecture
 //! Instruction Set Extensions Programming Reference*): a product of bf16 is exact, so these are the fused
 //! multiply-adds of a chain, in order. It takes subnormal numbers for zeros, though, where it reads and where it
-//! writes, so that it is for numbers of which [`super::super::pairs::Span`] says that none can come about.
+//! writes, so that it is for numbers of which somebody knows that none can come about.
 
 use super::Table;
-use super::microkernel::{microkernel, table};
+use super::loops::{microkernel, table};
 use super::x86::{anchor512_ps, splat512_ps};
 use std::arch::x86_64::*;
 use std::sync::OnceLock;
@@ -44,8 +44,8 @@ fn native(a: __m512, b: __m512, sum: __m512) -> __m512 {
     _mm512_dpbf16_ps(sum, a, b)
 }
 
-/// What the instruction does.
-#[inline]
+/// What the instruction does. Not inlined, which would be no faster by as much as it would take to compile.
+#[inline(never)]
 #[target_feature(enable = "avx512f")]
 fn emulated(a: __m512, b: __m512, sum: __m512) -> __m512 {
     let sum = _mm512_fmadd_ps(flush(upper(a)), flush(upper(b)), flush(sum));
@@ -103,7 +103,7 @@ fn native_is_as_emulated() -> bool {
 }
 
 macro_rules! pairs {
-    ($feature:literal, $name:ident, $table:ident, $dot:ident, $together:literal) => {
+    ($feature:literal, $name:ident, $table:ident, $dot:ident, $together:tt) => {
         microkernel!(
             #[target_feature(enable = $feature)]
             $name: f32, __m512, 16, _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_storeu_ps, splat512_ps,

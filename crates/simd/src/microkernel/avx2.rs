@@ -1,6 +1,6 @@
 //! Microkernels for AVX2, 6 × 2 vectors: 12 sums, 2 right-hand vectors and one broadcast fill 15 of 16 registers.
 
-use super::microkernel::{microkernel, table};
+use super::loops::{microkernel, table};
 use super::x86::{anchor_pd, anchor_ps, splat_pd, splat_ps};
 use std::arch::x86_64::*;
 

@@ -27,6 +27,33 @@ pub unsafe fn absent<T>(_: &Call<T>) {
 /// Does nothing, where compilers need no anchors.
 pub fn anchor<T>(_: &mut T) {}
 
+/// `for i in 0..count`, which is not 0, as compilers unroll it soonest: with iterators, or a condition before each pass, they took
+/// half as long again for all of a microkernel.
+macro_rules! each {
+    ($i:ident < $count:expr, $body:block) => {{
+        let mut $i = 0;
+        loop {
+            $body
+            $i += 1;
+            if $i == $count {
+                break;
+            }
+        }
+    }};
+}
+pub(crate) use each;
+
+/// What is done for a tile of so many vectors or fewer; nothing at all for 0, which compilers need not even read.
+macro_rules! few {
+    ($vectors:expr, 0, $body:block) => {};
+    ($vectors:expr, $most:literal, $body:block) => {
+        if $vectors <= $most {
+            $body
+        }
+    };
+}
+pub(crate) use few;
+
 /// Defines a microkernel over vectors, and the table of its instances.
 ///
 /// `$anchor` gets every sum that has been added to. It is no instruction, but compilers move neither the addition nor loads
@@ -39,11 +66,11 @@ pub fn anchor<T>(_: &mut T) {}
 /// `$again` is whether a number of the left side is loaded for each vector, as an operand of its multiply-add.
 macro_rules! microkernel {
     (
-        $(#[$attribute:meta])* $name:ident: $number:ty, $vector:ty, $lanes:literal, $zero:expr, $load:path, $store:path, $splat:path, $fma:expr, $add:path, $anchor:path, $together:literal, $again:literal
+        $(#[$attribute:meta])* $name:ident: $number:ty, $vector:ty, $lanes:literal, $zero:expr, $load:path, $store:path, $splat:path, $fma:expr, $add:path, $anchor:path, $together:tt, $again:literal
     ) => {
         $(#[$attribute])*
-        #[allow(unused_unsafe, clippy::absurd_extreme_comparisons)]
-        unsafe fn $name<const ROWS: usize, const VECTORS: usize, const PANEL: bool, const COPY: bool>(call: &$crate::gemm::kernel::Call<$number>) {
+        #[allow(unused_unsafe, unused_macros, unused_labels)]
+        unsafe fn $name<const ROWS: usize, const VECTORS: usize, const PANEL: bool, const COPY: bool>(call: &$crate::microkernel::Call<$number>) {
             let fma = $fma;
             // SAFETY: the caller promises what the call names and the instructions.
             unsafe {
@@ -54,12 +81,15 @@ macro_rules! microkernel {
                 for number in 0..call.tiles as isize {
                     let below = number * call.way;
                     let mut acc = [[zero; VECTORS]; ROWS];
+                    // Every vector of a tile.
+                    macro_rules! all {
+                        ($i:ident, $j:ident, $body:block) => {
+                            $crate::microkernel::loops::each!($i < ROWS, { $crate::microkernel::loops::each!($j < VECTORS, $body) })
+                        };
+                    }
                     if !call.start.is_null() {
-                        for (i, row) in acc.iter_mut().enumerate() {
-                            for (j, x) in row.iter_mut().enumerate() {
-                                *x = $load(call.start.offset(below * tile as isize).add((i * VECTORS + j) * $lanes));
-                            }
-                        }
+                        let start = call.start.offset(below * tile as isize);
+                        all!(i, j, { acc[i][j] = $load(start.add((i * VECTORS + j) * $lanes)) });
                     }
                     let (first, right, mut copy) = (call.a.offset(below * call.a_tile), call.b.offset(below * call.b_tile), call.copy.offset(below * call.copy_tile));
                     // An address has a multiple of a distance in it, up to two of these: every third row of the left side, or
@@ -67,22 +97,22 @@ macro_rules! microkernel {
                     let mut a = [first; 3];
                     for (i, a) in a.iter_mut().enumerate() {
                         if i > 0 && i < if PANEL { 2 } else { ROWS.div_ceil(3) } {
-                            *a = $crate::gemm::kernel::microkernel::opaque(first.wrapping_offset(3 * i as isize * a_step));
+                            *a = $crate::microkernel::loops::opaque(first.wrapping_offset(3 * i as isize * a_step));
                         }
                     }
-                    let mut b = [right, $crate::gemm::kernel::microkernel::opaque(right.wrapping_offset(3 * b_term))];
+                    let mut b = [right, $crate::microkernel::loops::opaque(right.wrapping_offset(3 * b_term))];
                     // Macros, because closures might not be inlined.
                     macro_rules! term {
                         ($k:literal) => {
                             let mut right = [zero; VECTORS];
-                            for (j, x) in right.iter_mut().enumerate() {
-                                *x = $load(b[$k / 3].offset($k % 3 * b_term).add(j * $lanes));
+                            $crate::microkernel::loops::each!(j < VECTORS, {
+                                right[j] = $load(b[$k / 3].offset($k % 3 * b_term).add(j * $lanes));
                                 if COPY {
-                                    $store(copy.add(($k * VECTORS + j) * $lanes), *x);
+                                    $store(copy.add(($k * VECTORS + j) * $lanes), right[j]);
                                 }
-                            }
+                            });
                             let mut left = a[0].add($k);
-                            for (i, row) in acc.iter_mut().enumerate() {
+                            $crate::microkernel::loops::each!(i < ROWS, {
                                 let at = if PANEL {
                                     a[$k / 3].offset($k % 3 * a_step).add(i)
                                 } else if ROWS <= 9 {
@@ -90,27 +120,23 @@ macro_rules! microkernel {
                                 } else {
                                     // Compilers do not unroll the loop if they have to find the pointers of so many rows.
                                     if i % 3 == 0 && i > 0 {
-                                        left = $crate::gemm::kernel::microkernel::opaque(left.offset(3 * a_step));
+                                        left = $crate::microkernel::loops::opaque(left.offset(3 * a_step));
                                     }
                                     left.offset((i % 3) as isize * a_step)
                                 };
                                 let x = $splat(at);
-                                for (j, sum) in row.iter_mut().enumerate() {
-                                    let x = if $again && j > 0 { $splat($crate::gemm::kernel::microkernel::opaque(at)) } else { x };
-                                    *sum = fma(x, right[j], *sum);
-                                    $anchor(sum);
-                                }
-                            }
+                                $crate::microkernel::loops::each!(j < VECTORS, {
+                                    let x = if $again && j > 0 { $splat($crate::microkernel::loops::opaque(at)) } else { x };
+                                    acc[i][j] = fma(x, right[j], acc[i][j]);
+                                    $anchor(&mut acc[i][j]);
+                                });
+                            });
                         };
                     }
                     macro_rules! add {
                         ($tile:expr) => {
                             let tile: *const $number = $tile;
-                            for (i, row) in acc.iter_mut().enumerate() {
-                                for (j, x) in row.iter_mut().enumerate() {
-                                    *x = $add($load(tile.add((i * VECTORS + j) * $lanes)), *x);
-                                }
-                            }
+                            all!(i, j, { acc[i][j] = $add($load(tile.add((i * VECTORS + j) * $lanes)), acc[i][j]) });
                         };
                     }
                     macro_rules! forward {
@@ -150,9 +176,9 @@ macro_rules! microkernel {
                     macro_rules! fours {
                         ($count:expr) => {
                             let mut count = $count;
-                            while count > 0 && lines <= $crate::gemm::ahead::Lines::MOST {
+                            while count > 0 && lines <= $crate::line::Lines::MOST {
                                 four!();
-                                ask!($crate::stream::prefetch);
+                                ask!($crate::line::prefetch);
                                 count -= 1;
                             }
                             for _ in 0..count {
@@ -170,12 +196,10 @@ macro_rules! microkernel {
                                 slot = slot.add(tile);
                                 carry >>= 1;
                             }
-                            for (i, row) in acc.iter_mut().enumerate() {
-                                for (j, x) in row.iter_mut().enumerate() {
-                                    $store(slot.add((i * VECTORS + j) * $lanes), *x);
-                                    *x = zero;
-                                }
-                            }
+                            all!(i, j, {
+                                $store(slot.add((i * VECTORS + j) * $lanes), acc[i][j]);
+                                acc[i][j] = zero;
+                            });
                         };
                     }
                     macro_rules! finish {
@@ -198,11 +222,7 @@ macro_rules! microkernel {
                                     }
                                     macro_rules! join {
                                         ($left:expr) => {
-                                            for (sums, left) in acc.iter_mut().zip(&$left) {
-                                                for (sum, &left) in sums.iter_mut().zip(left) {
-                                                    *sum = $add(left, *sum);
-                                                }
-                                            }
+                                            all!(i, j, { acc[i][j] = $add($left[i][j], acc[i][j]) });
                                         };
                                     }
                                     $block
@@ -226,36 +246,37 @@ macro_rules! microkernel {
                                 }
                             };
                         }
-                        // Blocks of four and eight without an inner loop: its instructions would cost as much as a term.
-                        let together = ROWS * VECTORS <= $together;
-                        if together && call.block > 8 {
-                            quads!(
-                                {
-                                    for _ in 0..call.block / 4 {
-                                        four!();
-                                        ask!($crate::stream::prefetch);
-                                    }
-                                    for _ in 0..call.block % 4 {
-                                        term!(0);
-                                        forward!(1);
-                                    }
-                                },
-                                {}
-                            );
-                        }
-                        if call.block == 4 {
-                            if together {
-                                quads!({ four!(); }, { ask!($crate::stream::prefetch_near); });
+                        $crate::microkernel::loops::few!(ROWS * VECTORS, $together, {
+                            if call.block > 8 {
+                                quads!(
+                                    {
+                                        for _ in 0..call.block / 4 {
+                                            four!();
+                                            ask!($crate::line::prefetch);
+                                        }
+                                        for _ in 0..call.block % 4 {
+                                            term!(0);
+                                            forward!(1);
+                                        }
+                                    },
+                                    {}
+                                );
                             }
+                        });
+                        // Blocks of four and eight without an inner loop: its instructions would cost as much as a term.
+                        if call.block == 4 {
+                            $crate::microkernel::loops::few!(ROWS * VECTORS, $together, {
+                                quads!({ four!(); }, { ask!($crate::line::prefetch_near); });
+                            });
                             while left > 4 {
                                 four!();
                                 finish!();
                             }
                         }
                         if call.block == 8 {
-                            if together {
-                                quads!({ four!(); four!(); }, { ask!($crate::stream::prefetch_near); });
-                            }
+                            $crate::microkernel::loops::few!(ROWS * VECTORS, $together, {
+                                quads!({ four!(); four!(); }, { ask!($crate::line::prefetch_near); });
+                            });
                             while left > 8 {
                                 four!();
                                 four!();
@@ -283,11 +304,7 @@ macro_rules! microkernel {
                         add!((*call.merge.add(m)).offset(below * tile as isize));
                     }
                     let out = call.out.offset(below * call.out_tile);
-                    for (i, row) in acc.iter().enumerate() {
-                        for (j, x) in row.iter().enumerate() {
-                            $store(out.offset(i as isize * call.out_row).add(j * $lanes), *x);
-                        }
-                    }
+                    all!(i, j, { $store(out.offset(i as isize * call.out_row).add(j * $lanes), acc[i][j]) });
                 }
             }
         }
@@ -299,15 +316,16 @@ pub(crate) use microkernel;
 /// those that are one and need the left side packed.
 macro_rules! table {
     ($table:ident, $number:ty, $name:ident, $copy:literal, [$($rows:literal)*], [$($slender:literal)*], [$($tall:literal)*]) => {
-        pub static $table: $crate::gemm::kernel::Table<$number> = &[$([
+        /// Microkernels by rows, vectors and access.
+        pub static $table: $crate::microkernel::Table<$number> = &[$([
             [$name::<$rows, 1, true, $copy>, $name::<$rows, 1, false, $copy>],
             [$name::<$rows, 2, true, $copy>, $name::<$rows, 2, false, $copy>],
         ],)* $([
             [$name::<$slender, 1, true, $copy>, $name::<$slender, 1, false, $copy>],
-            [$crate::gemm::kernel::microkernel::absent; 2],
+            [$crate::microkernel::loops::absent; 2],
         ],)* $([
-            [$name::<$tall, 1, true, $copy>, $crate::gemm::kernel::microkernel::absent],
-            [$crate::gemm::kernel::microkernel::absent; 2],
+            [$name::<$tall, 1, true, $copy>, $crate::microkernel::loops::absent],
+            [$crate::microkernel::loops::absent; 2],
         ],)*];
     };
 }

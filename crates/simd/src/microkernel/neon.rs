@@ -1,6 +1,6 @@
 //! Microkernels for Advanced SIMD: 8 × 2 vectors, 16 sums of 32 registers.
 
-use super::microkernel::{anchor, microkernel, table};
+use super::loops::{anchor, microkernel, table};
 use std::arch::aarch64::*;
 
 microkernel!(

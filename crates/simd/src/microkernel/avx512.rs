@@ -1,6 +1,6 @@
 //! Microkernels for AVX-512, 12 × 2 vectors: 24 sums of 32 registers.
 
-use super::microkernel::{microkernel, table};
+use super::loops::{microkernel, table};
 use super::x86::{anchor512_pd, anchor512_ps, splat512_pd, splat512_ps};
 use std::arch::x86_64::*;
 

@@ -1,6 +1,6 @@
 //! Microkernels on arrays of four numbers, for targets without the others.
 
-use super::microkernel::{anchor, microkernel, table};
+use super::loops::{anchor, microkernel, table};
 
 macro_rules! array {
     ($number:ty, $load:ident, $store:ident, $splat:ident, $add:ident, $fma:ident) => {

@@ -7,16 +7,19 @@ macro_rules! splat {
     ($name:ident, $feature:literal, $number:ty, $vector:ty, $set:path) => {
         #[inline]
         #[target_feature(enable = $feature)]
-        pub unsafe fn $name(x: *const $number) -> $vector {
+        pub(super) unsafe fn $name(x: *const $number) -> $vector {
             // SAFETY: the caller promises a readable number.
             $set(unsafe { *x })
         }
     };
 }
 
-/// Nothing to a processor; compilers move no instruction across it that it depends on.
 macro_rules! anchor {
     ($name:ident, $feature:literal, $class:ident, $vector:ty) => {
+        /// Nothing to a processor; compilers move no instruction across it that it depends on.
+        ///
+        /// # Safety
+        /// The processor must have the instructions.
         #[inline]
         #[target_feature(enable = $feature)]
         pub fn $name(sum: &mut $vector) {
