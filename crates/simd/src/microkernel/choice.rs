@@ -37,7 +37,8 @@ pub struct Kernels<T: 'static> {
     /// unless all of a panel stays in the first-level cache where it lies.
     pub few: usize,
     /// Columns up to which panels of the left operand that stay in the second-level cache, but not in the first one, are read in
-    /// place. Zen 3 waits for its second one where Zen 4 does not (256 × 256 × 256, the left side transposed: 78 GFLOP/s, 90 packed).
+    /// place. Zen 3 waits for its second one where Zen 4 does not, so that what a single panel of the right side reads is all that it
+    /// does not pay to pack (256 × 256 × 256, the left side transposed: 78 GFLOP/s a thread, 90 packed).
     pub from_second: usize,
     /// Lines of a set of the first-level cache that a panel of the right operand read in place may take: lines of the next one
     /// come meanwhile, and the left side needs some.
@@ -132,7 +133,7 @@ macro_rules! choose {
                     lanes: 32 / $bytes,
                     floor: 4,
                     low: &[(256, 4)],
-                    from_second: 64,
+                    from_second: 16,
                     ways: 3,
                     depth: 1024,
                     table: avx2::$avx2,
