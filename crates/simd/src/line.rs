@@ -30,6 +30,7 @@ pub fn prefetch_near(line: *const u8) {
 }
 
 /// Asks for lines that will be written, `first` at the start of one. Those that other cores have come together, while a store waits for the one before.
+#[inline]
 pub fn prefetch_to_write(first: *mut u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     for line in 0..bytes.div_ceil(LINE) {
