@@ -141,8 +141,9 @@ macro_rules! microkernel {
                     }
                     macro_rules! forward {
                         ($terms:literal) => {
-                            a = a.map(|a| a.wrapping_offset($terms * if PANEL { a_step } else { 1 }));
-                            b = b.map(|b| b.wrapping_offset($terms * b_term));
+                            // Compilers would keep a pointer for every row instead, most of them in memory.
+                            a = a.map(|a| $crate::microkernel::loops::opaque(a.wrapping_offset($terms * if PANEL { a_step } else { 1 })));
+                            b = b.map(|b| $crate::microkernel::loops::opaque(b.wrapping_offset($terms * b_term)));
                             if COPY {
                                 copy = copy.add($terms * VECTORS * $lanes);
                             }
