@@ -1,6 +1,5 @@
 //! Stores that bypass the caches, for results that are larger than they are.
 
-use meshwork_simd::line::{LINE, prefetch};
 use std::ops::Range;
 
 /// Outputs of at least this many bytes are written past the caches: nothing of them would be found there again.
@@ -60,6 +59,7 @@ pub fn ahead() -> usize {
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, ahead: &[Ahead]) {
     #[cfg(target_arch = "x86_64")]
     {
+        use meshwork_simd::line::{LINE, prefetch};
         use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
         let head = to.align_offset(LINE).min(bytes);
         let lines = (bytes - head) / LINE;

@@ -183,13 +183,23 @@ fn panels_in_place_at_any_distance() {
 
 #[test]
 fn transposed_left_sides_in_place_and_packed() {
-    for (m, n, k) in
-        [(64, 60, 70), (128, 60, 70), (256, 60, 70), (256, 64, 280), (256, 64, 300), (256, 70, 300), (512, 40, 70)]
-    {
+    for (m, n, k) in [
+        (64, 60, 70),
+        (128, 60, 70),
+        (256, 60, 70),
+        (256, 64, 280),
+        (256, 64, 300),
+        (256, 70, 300),
+        (512, 40, 70),
+        (64, 16, 70),
+        (256, 12, 280),
+        (256, 17, 70),
+    ] {
         matrices::<f32>(m, n, k, Blocking::Features);
     }
     matrices::<f64>(128, 64, 300, Blocking::Features);
     matrices::<f64>(256, 40, 70, Blocking::Features);
+    matrices::<f64>(256, 12, 300, Blocking::Features);
 }
 
 #[test]

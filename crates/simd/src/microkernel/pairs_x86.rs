@@ -4,7 +4,7 @@
 //! halves to a sum, then that of the lower ones, and rounds each of the two sums to the nearest (Intel, *Architecture
 //! Instruction Set Extensions Programming Reference*): a product of bf16 is exact, so these are the fused
 //! multiply-adds of a chain, in order. It takes subnormal numbers for zeros, though, where it reads and where it
-//! writes, so that it is for numbers of which somebody knows that none can come about.
+//! writes, so that it is for numbers of which the caller knows that none can come about.
 
 use super::Table;
 use super::loops::{microkernel, table};
@@ -44,7 +44,7 @@ fn native(a: __m512, b: __m512, sum: __m512) -> __m512 {
     _mm512_dpbf16_ps(sum, a, b)
 }
 
-/// What the instruction does. Not inlined, which would be no faster by as much as it would take to compile.
+/// What the instruction does. Not inlined: a microkernel would have hundreds of copies to compile.
 #[inline(never)]
 #[target_feature(enable = "avx512f")]
 fn emulated(a: __m512, b: __m512, sum: __m512) -> __m512 {
