@@ -46,8 +46,8 @@ impl Ahead {
     /// terms end before all are asked for.
     #[inline]
     pub fn rows<T>(&mut self, first: *const T, rows: usize, across: usize, step: isize) {
-        for column in (0..across * size_of::<T>()).step_by(LINE) {
-            self.add(first.cast::<u8>().wrapping_add(column), step * size_of::<T>() as isize, rows);
+        for end in ends(across * size_of::<T>()) {
+            self.add(first.cast::<u8>().wrapping_add(end), step * size_of::<T>() as isize, rows);
         }
     }
 
@@ -67,8 +67,8 @@ impl Ahead {
                 }
                 Source::Even(Even { first, step, count: left, bytes }) => {
                     let pieces = count.div_ceil(bytes.div_ceil(LINE)).min(*left);
-                    for column in (0..*bytes).step_by(LINE) {
-                        self.add(first.wrapping_add(column), *step, pieces);
+                    for end in ends(*bytes) {
+                        self.add(first.wrapping_add(end), *step, pieces);
                     }
                     *first = first.wrapping_offset(pieces as isize * *step);
                     *left -= pieces;
@@ -77,6 +77,13 @@ impl Ahead {
             }
         }
     }
+}
+
+/// The last bytes of a piece's lines, as if it began with one. Where it begins within a line, that one has come with the piece
+/// before, which lies beside it, and its last line is the next piece's first one.
+#[inline]
+fn ends(bytes: usize) -> impl Iterator<Item = usize> {
+    (0..bytes).step_by(LINE).map(move |start| (start + LINE).min(bytes) - 1)
 }
 
 /// Memory that will be read soon.
@@ -152,7 +159,7 @@ impl Pieces<'_> {
 mod tests {
     use super::*;
 
-    /// Offsets of all lines that a source asks for, `share` at a time.
+    /// Offsets of all bytes whose lines a source asks for, `share` at a time.
     fn asked(mut source: Source, memory: &[f32], share: usize) -> Vec<usize> {
         let mut ahead = Ahead::new();
         let mut found = Vec::new();
@@ -175,10 +182,14 @@ mod tests {
         let first = memory.as_ptr();
         for share in [1, 2, 3, 7, 100] {
             let one = asked(Source::even(first, 16, 37, 16), &memory, share);
-            assert_eq!(one, (0..37).map(|line| line * LINE).collect::<Vec<_>>(), "{share} lines of one piece");
+            let lines: Vec<usize> = (0..37).map(|line| line * LINE + LINE - 1).collect();
+            assert_eq!(one, lines, "{share} lines of one piece");
             let two = asked(Source::even(first, 100, 9, 32), &memory, share);
-            let lines: Vec<usize> = (0..9).flat_map(|piece| [piece * 400, piece * 400 + LINE]).collect();
-            assert_eq!(two, lines, "{share} lines of pieces of two");
+            let ends = |piece: usize| [piece * 400 + LINE - 1, piece * 400 + 2 * LINE - 1];
+            assert_eq!(two, (0..9).flat_map(ends).collect::<Vec<_>>(), "{share} lines of pieces of two");
+            let narrow = asked(Source::even(first, 100, 9, 12), &memory, share);
+            let ends: Vec<usize> = (0..9).map(|piece| piece * 400 + 47).collect();
+            assert_eq!(narrow, ends, "{share} lines of pieces that are narrower");
             assert_eq!(asked(Source::none(), &memory, share), [0usize; 0]);
         }
     }

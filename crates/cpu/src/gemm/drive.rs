@@ -51,6 +51,12 @@ const SHARING: usize = 480;
 /// Such tasks for each thread: they are small, so that threads that are slower than others leave some to these.
 const TASKS: usize = 4;
 
+/// Numbers of an operand that come from memory, or from a cache that is as slow: more than so many.
+const FAR: usize = 1 << 20;
+
+/// Columns that take no longer than what is read of the left operand beside them.
+const NARROW: usize = 256;
+
 /// Multiplications and additions that one thread has done before others have come.
 const SMALL: f64 = 65_536.0;
 
@@ -377,8 +383,11 @@ fn cycles<L: Element>(kernels: &Kernels<L::Real>, size: &Size, left: &Side, righ
     let high = size.rows / height * height.max(kernels.floor) + if rest > 0 { rest.max(kernels.floor) } else { 0 };
     let wide = size.columns.next_multiple_of(kernels.lanes);
     let (rows, columns, terms) = (size.rows as f64, size.columns as f64, size.terms as f64);
-    let packing = |side: &Side| match (side.lines.inner(), side.terms.inner()) {
-        ((1, run), _) if run >= 8 => 0.3,
+    // Panels of the left side are a few numbers of each term, which lie far apart, those of the right one are whole lines: that
+    // matters most where they come from memory, and columns are too few to ask for them in time.
+    let scattered = if size.rows * size.terms > FAR && size.columns <= NARROW { 1.0 } else { 0.4 };
+    let packing = |side: &Side, beside: f64| match (side.lines.inner(), side.terms.inner()) {
+        ((1, run), _) if run >= 8 => beside,
         (_, (1, run)) if run >= 8 => 0.6,
         _ => 1.5,
     };
@@ -386,8 +395,8 @@ fn cycles<L: Element>(kernels: &Kernels<L::Real>, size: &Size, left: &Side, righ
     // The processors that have slender tiles multiply a vector a cycle, others two.
     let pace = kernels.slender.map_or(0.5, |_| 1.0);
     high as f64 * wide as f64 * terms * pace / kernels.lanes as f64
-        + if in_place { 0.0 } else { rows * terms * packing(left) }
-        + columns * terms * packing(right)
+        + if in_place { 0.0 } else { rows * terms * packing(left, scattered) }
+        + columns * terms * packing(right, 0.3)
         + rows * columns * if place.columns.inner().0 == 1 { 0.2 } else { 1.5 }
 }
 
@@ -638,6 +647,26 @@ mod tests {
                     assert!(uneven < 1.2, "{uneven} with {threads} threads: {size:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn gradients_of_weights_are_packed_on_their_narrow_side() {
+        // Samples × inputs, transposed, by samples × outputs.
+        for kernels in Level::available().into_iter().map(f32::kernels) {
+            let is_turned = |inputs: usize, outputs: usize, samples: usize| {
+                let size = Size { rows: inputs, columns: outputs, terms: samples, block: 8, run: 1 };
+                let side = |lines: usize| {
+                    let [lines, terms] =
+                        [(lines, 1), (samples, lines as isize)].map(|(len, step)| Offsets::new().axis(len, step));
+                    Side { lines, terms }
+                };
+                let [rows, columns] =
+                    [(inputs, outputs as isize), (outputs, 1)].map(|(len, step)| Offsets::new().axis(len, step));
+                turned::<f32>(&kernels, &size, &side(inputs), &side(outputs), &Place { rows, columns })
+            };
+            assert!(is_turned(512, 64, 100_000) && !is_turned(64, 512, 100_000), "from memory");
+            assert!(!is_turned(256, 128, 256) && !is_turned(128, 256, 256), "from caches");
         }
     }
 }

@@ -28,7 +28,7 @@ pub trait Source: pack_x86::Source {
 
 impl Source for f32 {
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     unsafe fn load(others: __m512, mask: __mmask16, from: *const f32) -> __m512 {
         // SAFETY: the caller's promise.
         unsafe { _mm512_mask_loadu_ps(others, mask, from) }
@@ -37,7 +37,7 @@ impl Source for f32 {
 
 impl Source for bf16 {
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     unsafe fn load(others: __m512, mask: __mmask16, from: *const bf16) -> __m512 {
         // SAFETY: the caller's promise.
         let bits = unsafe { _mm256_maskz_loadu_epi16(mask, from.cast()) };
@@ -48,7 +48,7 @@ impl Source for bf16 {
 
 impl Source for f16 {
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     unsafe fn load(others: __m512, mask: __mmask16, from: *const f16) -> __m512 {
         // SAFETY: the caller's promise.
         let bits = unsafe { _mm256_maskz_loadu_epi16(mask, from.cast()) };
@@ -65,7 +65,7 @@ pub fn packs(width: usize) -> bool {
 ///
 /// # Safety
 /// As for [`super::pack::pack`]; the processor must have AVX-512, the width be one of [`packs`].
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub unsafe fn by_rows<S: Source>(
     data: *const S,
     firsts: &[isize],
@@ -103,12 +103,31 @@ pub unsafe fn by_rows<S: Source>(
     }
 }
 
+/// Two vectors of eight as one. What vectors are put together from is loaded in so many bytes as are needed: masked loads of a
+/// whole line, of which these are a part, touch two lines wherever that does not begin on one.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn halves(low: __m256, high: __m256) -> __m512 {
+    _mm512_insertf32x8::<1>(_mm512_castps256_ps512(low), high)
+}
+
+/// Four elements at `low` and four at `high`.
+///
+/// # Safety
+/// They must be readable, and the processor have AVX-512.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn quarters<S: Source>(low: *const S, high: *const S) -> __m256 {
+    // SAFETY: the caller's promise.
+    unsafe { _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(S::load4(low)), S::load4(high)) }
+}
+
 /// Copies panels of four rows, four terms at a time: they are a line. Four panels side by side are read in whole lines.
 ///
 /// # Safety
 /// As for [`by_rows`].
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn by_four<S: Source>(
     data: *const S,
     firsts: &[isize],
@@ -136,9 +155,7 @@ unsafe fn by_four<S: Source>(
                 } else {
                     for (i, &first) in panels.iter().enumerate() {
                         let [a, b, c, d] = terms.map(|term| term.wrapping_offset(first));
-                        let x = S::load(S::load(zero, 0x000f, a), 0x00f0, b.wrapping_sub(4));
-                        let x = S::load(S::load(x, 0x0f00, c.wrapping_sub(8)), 0xf000, d.wrapping_sub(12));
-                        _mm512_storeu_ps(to.add(i * distance), x);
+                        _mm512_storeu_ps(to.add(i * distance), halves(quarters(a, b), quarters(c, d)));
                     }
                 }
             }
@@ -153,7 +170,7 @@ unsafe fn by_four<S: Source>(
 /// # Safety
 /// As for [`by_rows`].
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn by_eight<S: Source>(
     data: *const S,
     firsts: &[isize],
@@ -161,16 +178,14 @@ unsafe fn by_eight<S: Source>(
     distance: usize,
     mut out: *mut f32,
 ) {
-    let zero = _mm512_setzero_ps();
     for pair in pairs {
         let [a, b] = pair.map(|term| data.wrapping_offset(term));
         let mut to = out;
         for &first in firsts {
             // SAFETY: elements of eight rows of two terms, and a line of a panel.
             unsafe {
-                let x = S::load(zero, 0x00ff, a.wrapping_offset(first));
-                let x = S::load(x, 0xff00, b.wrapping_offset(first).wrapping_sub(8));
-                _mm512_storeu_ps(to, x);
+                let [a, b] = [a, b].map(|term| term.wrapping_offset(first));
+                _mm512_storeu_ps(to, halves(S::load8(a), S::load8(b)));
             }
             to = to.wrapping_add(distance);
         }
@@ -183,7 +198,7 @@ unsafe fn by_eight<S: Source>(
 /// # Safety
 /// As for [`by_rows`].
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn by_twelve<S: Source>(
     data: *const S,
     firsts: &[isize],
@@ -191,7 +206,6 @@ unsafe fn by_twelve<S: Source>(
     distance: usize,
     mut out: *mut f32,
 ) {
-    let zero = _mm512_setzero_ps();
     for four in fours {
         let [a, b, c, d] = four.map(|term| data.wrapping_offset(term));
         let mut to = out;
@@ -199,12 +213,9 @@ unsafe fn by_twelve<S: Source>(
             // SAFETY: elements of twelve rows of four terms, and 48 numbers of a panel.
             unsafe {
                 let [a, b, c, d] = [a, b, c, d].map(|term| term.wrapping_offset(first));
-                let x = S::load(S::load(zero, 0x0fff, a), 0xf000, b.wrapping_sub(12));
-                let y = S::load(S::load(zero, 0x00ff, b.wrapping_add(4)), 0xff00, c.wrapping_sub(8));
-                let z = S::load(S::load(zero, 0x000f, c.wrapping_add(8)), 0xfff0, d.wrapping_sub(4));
-                _mm512_storeu_ps(to, x);
-                _mm512_storeu_ps(to.add(16), y);
-                _mm512_storeu_ps(to.add(32), z);
+                _mm512_storeu_ps(to, halves(S::load8(a), quarters(a.add(8), b)));
+                _mm512_storeu_ps(to.add(16), halves(S::load8(b.add(4)), S::load8(c)));
+                _mm512_storeu_ps(to.add(32), halves(quarters(c.add(8), d), S::load8(d.add(4))));
             }
             to = to.wrapping_add(distance);
         }
@@ -217,7 +228,7 @@ unsafe fn by_twelve<S: Source>(
 /// # Safety
 /// As for [`by_rows`].
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn by_lines<S: Source, const N: usize>(
     data: *const S,
     firsts: &[isize],
@@ -247,7 +258,7 @@ unsafe fn by_lines<S: Source, const N: usize>(
 /// # Safety
 /// As for [`by_rows`].
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn by_masks<S: Source>(
     data: *const S,
     firsts: &[isize],
@@ -275,7 +286,7 @@ unsafe fn by_masks<S: Source>(
 ///
 /// # Safety
 /// As for [`super::pack::pack`]; the processor must have AVX-512.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub unsafe fn transpose<S: Source>(data: *const S, panel: &[isize], terms: usize, width: usize, out: *mut f32) {
     for start in (0..terms).step_by(16) {
         let columns = (terms - start).min(16);
@@ -299,7 +310,7 @@ pub unsafe fn transpose<S: Source>(data: *const S, panel: &[isize], terms: usize
 /// # Safety
 /// As for [`transpose`].
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub unsafe fn square<S: Source>(
     data: *const S,
     rows: &[isize],
