@@ -328,7 +328,11 @@ impl Plan {
                 let tasks = tasks([rows, columns], run);
                 rows <= most && tasks >= threads && !idle(tasks, threads)
             };
-            if let Some(rows) = (least..=rows).rev().find(suits) {
+            let even = |&a: &usize, &b: &usize| {
+                let [one, other] = [a, b].map(|rows| unused(tasks([rows, columns], run), threads));
+                one.total_cmp(&other).then(rows.abs_diff(a).cmp(&rows.abs_diff(b)))
+            };
+            if let Some(rows) = (least..=rows + threads).filter(suits).min_by(even) {
                 parts = [rows, columns];
                 shared = Some(packed::numbers(&chunks, [size.terms, size.columns], width));
             }
@@ -373,7 +377,13 @@ impl Plan {
 
 /// Whether some threads would have nothing to do for a tenth of the time, as equal tasks come to an end.
 fn idle(tasks: usize, threads: usize) -> bool {
-    tasks * 10 < tasks.next_multiple_of(threads) * 9
+    unused(tasks, threads) >= 0.1
+}
+
+/// The share of the time of all threads in which they have nothing to do, as equal tasks come to an end.
+fn unused(tasks: usize, threads: usize) -> f64 {
+    let turns = tasks.next_multiple_of(threads);
+    (turns - tasks) as f64 / turns as f64
 }
 
 /// Cycles that a level's kernels need for a product, about; what packing and storing add is guessed.
@@ -646,6 +656,18 @@ mod tests {
                     let uneven = unevenness(&Plan::new(&kernels, size, 1, threads, lies));
                     assert!(uneven < 1.2, "{uneven} with {threads} threads: {size:?}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn threads_have_equal_shares_of_packed_columns() {
+        for kernels in Level::available().into_iter().map(f32::kernels) {
+            for [rows, columns, terms] in [[3072, 768, 512], [5000, 1500, 512], [2400, 900, 400], [8192, 512, 512]] {
+                let size = Size { rows, columns, terms, block: 128, run: 1 };
+                let lies = Lies { may_share: true, is_crowded: false, want: Want::Nothing };
+                let uneven = unevenness(&Plan::new(&kernels, size, 1, 2, lies));
+                assert!(uneven < 1.05, "{uneven}: {size:?}");
             }
         }
     }
