@@ -36,8 +36,6 @@ const LEAST: usize = 96;
 const MANY: usize = 32;
 /// Elements of the result for each number that may be packed again so that threads have whole rows.
 const AGAIN: usize = 2;
-/// Numbers of a result that a thread's own caches keep.
-const OWN: usize = 1 << 18;
 /// Numbers of a right operand up to which rows are cut for that: beyond them columns take as long, and where threads share no
 /// cache rows took up to a quarter longer (256 × 256 × 784).
 const COMMON: usize = 1 << 16;
@@ -252,11 +250,12 @@ impl Plan {
         let tiles = [size.rows.div_ceil(height), size.columns.div_ceil(width)];
         let blocks = size.terms.div_ceil(size.block);
         // The update of a weight and other kernels cut rows: what a thread has written is in its own caches then, which
-        // is worth more than packing all columns on each.
+        // is worth more than packing all columns on each. Parts of rows share lines where they meet, and those of a power
+        // of two of bytes lie on half of a cache's sets.
         let packed = size.columns * size.terms * (threads - 1) / threads;
         let result = size.rows * size.columns;
-        let is_near = result <= threads * OWN && size.columns * size.terms <= COMMON;
-        let by_rows = is_near && packed * AGAIN <= result && size.rows >= threads * LEAST;
+        let is_cheap = size.columns * size.terms <= COMMON && packed * AGAIN <= result;
+        let by_rows = is_cheap && size.rows >= threads * LEAST;
         let widest = match by_rows {
             true => WIDEST,
             false if size.rows >= TALL => WIDE,

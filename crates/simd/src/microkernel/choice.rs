@@ -33,6 +33,8 @@ pub struct Kernels<T: 'static> {
     /// Lower tiles for short blocks, which end with stores of all sums: terms of a block, and rows of a tile up to so many.
     /// Zen 3 hides eight vectors of stores and waits 20 cycles for twelve.
     pub low: &'static [(usize, usize)],
+    /// Rows of tiles of two vectors up to which kernels sum several short blocks in registers, and ask for lines meanwhile.
+    pub joined: usize,
     /// Tiles, one below the other, up to which the right operand's panels are read in place: what is read often is packed,
     /// unless all of a panel stays in the first-level cache where it lies.
     pub few: usize,
@@ -71,12 +73,12 @@ impl<T> Kernels<T> {
         self.table.len()
     }
 
-    /// Terms for which kernels ask for a line, where blocks have so many of them; none if they do not ask.
-    pub fn asking(&self, block: usize) -> Option<usize> {
+    /// Terms for which kernels ask for a line, where blocks have so many of them and tiles so many rows; none if they do not ask.
+    pub fn asking(&self, block: usize, rows: usize) -> Option<usize> {
         match block {
             _ if block > SILENT => Some(ASKING),
-            // Tiles are so low that kernels sum four blocks in registers; those for any pairs do not, and ask for nothing.
-            _ if self.slender.is_some() => Some(2 * SILENT),
+            // Those for any pairs of narrow numbers do not sum several blocks at once, and ask for nothing.
+            _ if rows <= self.joined || self.slender.is_some() => Some(2 * SILENT),
             _ => None,
         }
     }
@@ -96,6 +98,7 @@ macro_rules! choose {
                 slender: None,
                 floor: 1,
                 low: &[(32, 3)],
+                joined: 0,
                 few: 11,
                 from_second: 256,
                 ways: 4,
@@ -112,6 +115,7 @@ macro_rules! choose {
                     slender: Some(Slender { terms: 64, few: 17, spread: 65 }),
                     floor: 4,
                     low: &[],
+                    joined: 4,
                     few: 33,
                     together: [240, 576 << 10],
                     table: zen4::$low,
@@ -123,7 +127,8 @@ macro_rules! choose {
                 Level::Avx512 | Level::Avx512Bf16 => Kernels {
                     lanes: 64 / $bytes,
                     floor: 4,
-                    low: &[(8, 4)],
+                    low: &[(8, 6)],
+                    joined: 6,
                     together: [240, 576 << 10],
                     table: avx512::$avx512,
                     ..portable

@@ -61,12 +61,12 @@ pub(crate) use few;
 /// memory: with 12 rows in place the kernel reached 65 % of what it does.
 ///
 /// Tiles of up to `$together` vectors sum four blocks in registers, which takes three times as many: for a block, for
-/// the one before, and for the pair before.
+/// the one before, and for the pair before. Higher ones of up to `$paired` vectors sum two blocks of four or eight terms.
 ///
 /// `$again` is whether a number of the left side is loaded for each vector, as an operand of its multiply-add.
 macro_rules! microkernel {
     (
-        $(#[$attribute:meta])* $name:ident: $number:ty, $vector:ty, $lanes:literal, $zero:expr, $load:path, $store:path, $splat:path, $fma:expr, $add:path, $anchor:path, $together:tt, $again:literal
+        $(#[$attribute:meta])* $name:ident: $number:ty, $vector:ty, $lanes:literal, $zero:expr, $load:path, $store:path, $splat:path, $fma:expr, $add:path, $anchor:path, $together:tt, $paired:tt, $again:literal
     ) => {
         $(#[$attribute])*
         #[allow(unused_unsafe, unused_macros, unused_labels)]
@@ -247,6 +247,25 @@ macro_rules! microkernel {
                                 }
                             };
                         }
+                        // Two blocks at once.
+                        macro_rules! pairs {
+                            ($block:block) => {
+                                while left >= 2 * call.block {
+                                    $block
+                                    let one = acc;
+                                    acc = [[zero; VECTORS]; ROWS];
+                                    $block
+                                    ask!($crate::line::prefetch_near);
+                                    all!(i, j, { acc[i][j] = $add(one[i][j], acc[i][j]) });
+                                    left -= 2 * call.block;
+                                    if left == 0 {
+                                        break 'blocks;
+                                    }
+                                    keep!(1);
+                                    blocks += 2;
+                                }
+                            };
+                        }
                         $crate::microkernel::loops::few!(ROWS * VECTORS, $together, {
                             if call.block > 8 {
                                 quads!(
@@ -269,6 +288,9 @@ macro_rules! microkernel {
                             $crate::microkernel::loops::few!(ROWS * VECTORS, $together, {
                                 quads!({ four!(); }, { ask!($crate::line::prefetch_near); });
                             });
+                            $crate::microkernel::loops::few!(ROWS * VECTORS, $paired, {
+                                pairs!({ four!(); });
+                            });
                             while left > 4 {
                                 four!();
                                 finish!();
@@ -277,6 +299,9 @@ macro_rules! microkernel {
                         if call.block == 8 {
                             $crate::microkernel::loops::few!(ROWS * VECTORS, $together, {
                                 quads!({ four!(); four!(); }, { ask!($crate::line::prefetch_near); });
+                            });
+                            $crate::microkernel::loops::few!(ROWS * VECTORS, $paired, {
+                                pairs!({ four!(); four!(); });
                             });
                             while left > 8 {
                                 four!();

@@ -103,16 +103,16 @@ fn native_is_as_emulated() -> bool {
 }
 
 macro_rules! pairs {
-    ($feature:literal, $name:ident, $table:ident, $dot:ident, $together:tt) => {
+    ($feature:literal, $name:ident, $table:ident, $dot:ident, $together:tt, $paired:tt) => {
         microkernel!(
             #[target_feature(enable = $feature)]
             $name: f32, __m512, 16, _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_storeu_ps, splat512_ps,
-            |a, b, sum| $dot(a, b, sum), _mm512_add_ps, anchor512_ps, $together, false
+            |a, b, sum| $dot(a, b, sum), _mm512_add_ps, anchor512_ps, $together, $paired, false
         );
         table!($table, f32, $name, false, [1 2 3 4 5 6 7 8 9 10 11 12], [], []);
     };
 }
 
-pairs!("avx512f,avx512bf16", native_pairs, NATIVE, native, 8);
-pairs!("avx512f", emulated_pairs, EMULATED, emulated, 0);
-pairs!("avx512f", exact_pairs, EXACT, exact, 0);
+pairs!("avx512f,avx512bf16", native_pairs, NATIVE, native, 8, 12);
+pairs!("avx512f", emulated_pairs, EMULATED, emulated, 0, 0);
+pairs!("avx512f", exact_pairs, EXACT, exact, 0, 0);

@@ -38,11 +38,11 @@ array!(f32, load_f32, store_f32, splat_f32, add_f32, fma_f32);
 array!(f64, load_f64, store_f64, splat_f64, add_f64, fma_f64);
 
 microkernel!(
-    portable_f32: f32, [f32; 4], 4, [0.0; 4], load_f32, store_f32, splat_f32, fma_f32, add_f32, anchor, 0, false
+    portable_f32: f32, [f32; 4], 4, [0.0; 4], load_f32, store_f32, splat_f32, fma_f32, add_f32, anchor, 0, 0, false
 );
 table!(PORTABLE_F32, f32, portable_f32, false, [1 2 3 4], [], []);
 
 microkernel!(
-    portable_f64: f64, [f64; 4], 4, [0.0; 4], load_f64, store_f64, splat_f64, fma_f64, add_f64, anchor, 0, false
+    portable_f64: f64, [f64; 4], 4, [0.0; 4], load_f64, store_f64, splat_f64, fma_f64, add_f64, anchor, 0, 0, false
 );
 table!(PORTABLE_F64, f64, portable_f64, false, [1 2 3 4], [], []);

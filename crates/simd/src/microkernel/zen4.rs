@@ -13,7 +13,7 @@ use std::arch::x86_64::*;
 microkernel!(
     #[target_feature(enable = "avx512f")]
     low_f32: f32, __m512, 16, _mm512_setzero_ps(), _mm512_loadu_ps, _mm512_storeu_ps, splat512_ps,
-    |a, b, c| _mm512_fmadd_ps(a, b, c), _mm512_add_ps, anchor512_ps, 8, true
+    |a, b, c| _mm512_fmadd_ps(a, b, c), _mm512_add_ps, anchor512_ps, 8, 0, true
 );
 table!(LOW_F32, f32, low_f32, false, [1 2 3 4], [5 6 7 8], []);
 table!(TALL_F32, f32, low_f32, false, [], [], [1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16]);
@@ -22,7 +22,7 @@ table!(LOW_COPYING_F32, f32, low_f32, true, [1 2 3 4], [5 6 7 8], []);
 microkernel!(
     #[target_feature(enable = "avx512f")]
     low_f64: f64, __m512d, 8, _mm512_setzero_pd(), _mm512_loadu_pd, _mm512_storeu_pd, splat512_pd,
-    |a, b, c| _mm512_fmadd_pd(a, b, c), _mm512_add_pd, anchor512_pd, 8, true
+    |a, b, c| _mm512_fmadd_pd(a, b, c), _mm512_add_pd, anchor512_pd, 8, 0, true
 );
 table!(LOW_F64, f64, low_f64, false, [1 2 3 4], [5 6 7 8], []);
 table!(TALL_F64, f64, low_f64, false, [], [], [1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16]);
