@@ -291,7 +291,7 @@ impl Plan {
                 parts[d] += 1;
             } else if let Some(even) = evenly(parts, half).filter(|_| run > 1) {
                 run = even;
-            } else if can_halve && parts[d] == tiles[d] {
+            } else if can_halve && parts == tiles {
                 run = half;
             } else if tasks(parts, run) >= threads {
                 break;
