@@ -7,7 +7,7 @@ use super::place::{Placing, Region};
 use super::tile::Room;
 use super::{Place, Plan, Step, is_costly, native};
 use crate::stream::Share;
-use meshwork_simd::line::{LINE, prefetch_near};
+use meshwork_simd::line::{LINE, prefetch_near, prefetch_to_write};
 
 /// What machine code asks for while it computes, line by line.
 #[derive(Debug)]
@@ -108,6 +108,14 @@ impl Plan<'_> {
             let from = self.address(room, place, span);
             let lines = (span.elements(false).1 * self.size(place)).div_ceil(LINE);
             share.range(lines).for_each(|line| prefetch_near(from.wrapping_add(line * LINE)));
+        }
+    }
+
+    /// Asks for the lines with which parts of rows end: what is written past the caches does not wait for them then.
+    pub(super) fn ask_for_end(&self, span: Span) {
+        for sink in self.sinks.iter().filter(|sink| sink.streams) {
+            let end = sink.first.pointer().wrapping_add((span.start + span.rows) * sink.dtype.size() - 1);
+            prefetch_to_write(end, 1);
         }
     }
 

@@ -8,6 +8,7 @@ use super::turned::{self, Turned};
 use crate::stream;
 use crate::walk::Walk;
 use crate::{Context, Level, Operand, Output};
+use meshwork_graph::canonical::LANES;
 use meshwork_graph::ops::{Code, Fused, Instr, TILE_COLUMNS};
 use meshwork_simd::line::Line;
 use smallvec::SmallVec;
@@ -57,6 +58,8 @@ pub struct Bands {
     pub columns: usize,
     /// Elements of a part, at most.
     pub tile: usize,
+    /// Whether parts begin with lines of the caches, but for the first ones of rows that do not.
+    pub by_lines: bool,
 }
 
 /// The rows of a tile, or the columns of one row.
@@ -95,7 +98,7 @@ impl Cut {
             tile_rows: rows.div_ceil(parts).next_multiple_of(group).min(most).max(1),
             by_rows,
             cuts_rows: by_rows && native::cuts_rows(columns, context.level),
-            bands: Bands::of(op, inputs, outputs),
+            bands: Bands::of(op, inputs, outputs, context.level),
             beside: op.space.is_beside().then(|| Bundles::new(op)),
             parts,
         }
@@ -160,7 +163,7 @@ impl Cut {
 impl Bands {
     /// The bands of a region of single elements, if an input lies in rows. One that is read by strips of rows needs them where
     /// its rows are longer than a tile: a strip of a part of the columns stays in the first cache.
-    fn of(op: &Fused, inputs: &[Operand], outputs: &[Output]) -> Option<Bands> {
+    fn of(op: &Fused, inputs: &[Operand], outputs: &[Output], level: Level) -> Option<Bands> {
         if op.space.columns() != 1 {
             return None;
         }
@@ -169,17 +172,32 @@ impl Bands {
         let mut turned = walks.iter().zip(inputs).filter_map(turned);
         let bands = match turned.next() {
             Some(columns) if columns <= TILE || turned.any(|other| other != columns) => return None,
-            Some(columns) => Bands { rows: turned::ROWS, columns, tile: turned::WINDOW },
+            Some(columns) => Bands { rows: turned::ROWS, columns, tile: turned::WINDOW, by_lines: false },
             None => {
                 let lies_in_rows = |walk: &&Walk| walk.sizes.len() > 1 && matches!(walk.inner().1, 0 | 1);
                 let lengths = walks.iter().filter(lies_in_rows).map(|walk| walk.inner().0);
-                Bands { rows: 1, columns: lengths.filter(|&columns| columns >= LONG).min()?, tile: TILE }
+                let columns = lengths.filter(|&columns| columns >= LONG).min()?;
+                Bands { rows: 1, columns, tile: TILE, by_lines: false }
             }
         };
-        // Parts of rows begin with a line of what is written past the caches.
-        let by_lines = |output: &Output| (bands.columns * output.dtype.size()).is_multiple_of(size_of::<Line>());
-        let fits = |output: &Output| by_lines(output) || bytes_of(output) < stream::STREAM_BYTES;
-        outputs.iter().all(fits).then_some(bands)
+        // Parts of rows begin with a line of what is written past the caches, or are so short that masks take them.
+        let is_of_lines = |output: &Output| (bands.columns * output.dtype.size()).is_multiple_of(size_of::<Line>());
+        let fits = |output: &Output| is_of_lines(output) || bytes_of(output) < stream::STREAM_BYTES;
+        match outputs.iter().all(fits) {
+            true => Some(bands),
+            false if bands.rows == 1 && native::cuts_rows(bands.columns, level) => {
+                Some(Bands { by_lines: true, ..bands })
+            }
+            false => None,
+        }
+    }
+
+    /// The elements of a part of a row.
+    pub fn part(self, row: usize, part: usize) -> Range<usize> {
+        let first = row * self.columns;
+        let head = if self.by_lines { first.next_multiple_of(LANES) - first } else { 0 };
+        let [start, end] = [part, part + 1].map(|part| if part == 0 { 0 } else { head + part * self.tile });
+        first + start.min(self.columns)..first + end.min(self.columns)
     }
 
     /// Tiles of a row.

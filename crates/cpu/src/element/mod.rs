@@ -33,6 +33,7 @@ use crate::{Context, Level, Operand, Output};
 use ahead::Asks;
 use by_rows::ByRows;
 use cut::{Bands, Cut, Span};
+use meshwork_graph::canonical::LANES;
 use meshwork_graph::ops::{Code, Fused, Instr};
 use operands::{Lies, Sink, Source, Written};
 use place::{Placement, Region, placement};
@@ -211,9 +212,8 @@ impl<'a> Plan<'a> {
         let all = self.cut.rows / bands.columns;
         let rows_of = |part: usize| bands.rows.min(all - part / bands.tiles() * bands.rows);
         let span = |part: usize, row: usize| {
-            let (first, column) = (part / bands.tiles() * bands.rows, part % bands.tiles() * bands.tile);
-            let (start, rows) = ((first + row) * bands.columns + column, bands.tile.min(bands.columns - column));
-            Span { start, rows, column: 0, columns: 1, width: 1 }
+            let elements = bands.part(part / bands.tiles() * bands.rows + row, part % bands.tiles());
+            Span { start: elements.start, rows: elements.len(), column: 0, columns: 1, width: 1 }
         };
         for part in parts.clone() {
             let (rows, next) = (rows_of(part), part + 1);
@@ -230,7 +230,19 @@ impl<'a> Plan<'a> {
                         self.ask_for_blocks(span(next, 0).start, Share { index: row, count: rows });
                     }
                 }
-                self.tile(room, span(part, row), None);
+                let mut rest = span(part, row);
+                let to_line = rest.start.next_multiple_of(LANES) - rest.start;
+                if bands.by_lines && to_line > 0 {
+                    let head = Span { rows: to_line.min(rest.rows), ..rest };
+                    self.tile(room, head, None);
+                    rest = Span { start: rest.start + head.rows, rows: rest.rows - head.rows, ..rest };
+                }
+                if rest.rows > 0 {
+                    if bands.by_lines {
+                        self.ask_for_end(rest);
+                    }
+                    self.tile(room, rest, None);
+                }
             }
         }
     }

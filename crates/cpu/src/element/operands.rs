@@ -68,6 +68,9 @@ pub struct Source {
     pub turned: Option<(Turned, usize)>,
 }
 
+/// Bytes of a row that stays in the second-level cache from one pass to the next.
+const NEAR: usize = 128 << 10;
+
 /// Where a result goes.
 pub struct Sink {
     pub register: usize,
@@ -108,6 +111,8 @@ impl Written {
             {
                 Goes::Cached
             }
+            // Wide rows that begin within lines would be copied past the caches from slots; their code writes them at once.
+            _ if (TILE + 1..=NEAR / size).contains(&cut.columns) && !is_line(row * size) => Goes::Cached,
             _ if !is_line(first) || !is_line(tile * size) => Goes::Streamed,
             _ if is_line(row * size) => Goes::Lines,
             _ if cut.cuts_rows => Goes::CutRows,

@@ -417,11 +417,14 @@ fn transposed_operands_are_read_by_strips_of_long_rows() {
     }
 }
 
-/// (a + row) · column, and column^row, which no machine code does, from long rows on: the result streamed and not.
+/// (a + row) · column, and column^row, which no machine code does, from long rows on: the result streamed and not,
+/// whose rows begin with lines of the caches or within them.
 #[test]
 fn rows_and_columns_are_repeated_over_long_rows() {
-    let streamed = stream::STREAM_BYTES / 4 / 1040 + 1;
-    for (rows, columns) in [(5, 511), (5, 512), (3, 1300), (3, 2 * RUN + 48), (streamed, 1040), (streamed, 1041)] {
+    let streamed = [1040, 1041, RUN + 5, 2 * RUN + 9].map(|columns| (stream::STREAM_BYTES / 4 / columns + 1, columns));
+    let cached = [(5, 511), (5, 512), (3, 1300), (3, 2 * RUN + 48)];
+    for (rows, columns) in cached.into_iter().chain(streamed) {
+        let streams = 4 * rows * columns >= stream::STREAM_BYTES;
         let shape = Shape::new(&[rows, columns]);
         let a = Case::<f32>::dense(1, &[rows, columns]);
         let row = Case::new(2, columns, Layout::contiguous(&Shape::new(&[1, columns])).expand(&shape));
@@ -439,15 +442,17 @@ fn rows_and_columns_are_repeated_over_long_rows() {
         let want: Vec<f32> = (0..rows * columns).map(element).collect();
         let power = Fused::single(Element::Binary(BinaryOp::Pow), shape.clone(), &[DType::F32; 2], DType::F32);
         let powers = |i: usize| math::pow(column.data[i / columns], row.data[i % columns]);
-        let powers: Vec<f32> = (0..if rows < streamed { rows * columns } else { 0 }).map(powers).collect();
+        let powers: Vec<f32> = (0..if streams { 0 } else { rows * columns }).map(powers).collect();
         let par = Par::new(3);
         for level in Level::available() {
             let context = Context { par: &par, level };
-            let got = testing::output::<f32>(&shape, |output| {
-                run(&fused, &[a.operand(), row.operand(), column.operand()], &[output], context);
-            });
-            assert!(bits(&got) == bits(&want), "{shape} at {level:?}");
-            if rows < streamed {
+            // The first row begins with a line.
+            let mut room = vec![0f32; rows * columns + 16];
+            let first = room.as_ptr().align_offset(64);
+            let got = &mut room[first..first + rows * columns];
+            run(&fused, &[a.operand(), row.operand(), column.operand()], &[Output::of(got, &shape)], context);
+            assert!(bits(got) == bits(&want), "{shape} at {level:?}");
+            if !streams {
                 let got = testing::output::<f32>(&shape, |output| {
                     run(&power, &[column.operand(), row.operand()], &[output], context);
                 });
