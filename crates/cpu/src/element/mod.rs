@@ -15,6 +15,8 @@ mod operands;
 mod ops;
 mod place;
 #[cfg(test)]
+mod placed_regions;
+#[cfg(test)]
 mod random_regions;
 mod rows;
 mod sums;
