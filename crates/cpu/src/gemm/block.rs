@@ -387,7 +387,7 @@ pub unsafe fn compute<L: Element, R: Element<Real = L::Real>, O: Element<Real = 
         // is another thread's. To ask there for panels that are read in place took longer than to wait for them.
         let (far, is_worth) =
             (far && !is_short, numbers(length) >= WORTH_ASKING && !(is_short && right_side.is_there()));
-        let asking = kernels.asking(numbers(chunks.block), height).filter(|_| is_worth);
+        let asking = kernels.asking(numbers(chunks.block), height * width / kernels.lanes).filter(|_| is_worth);
         let asks = asking.is_some();
         let in_turn = right_side.comes_in_turn();
         let grow = asks

@@ -33,7 +33,7 @@ pub struct Kernels<T: 'static> {
     /// Lower tiles for short blocks, which end with stores of all sums: terms of a block, and rows of a tile up to so many.
     /// Zen 3 hides eight vectors of stores and waits 20 cycles for twelve.
     pub low: &'static [(usize, usize)],
-    /// Rows of tiles of two vectors up to which kernels sum several short blocks in registers, and ask for lines meanwhile.
+    /// Vectors of a tile up to which kernels sum several short blocks in registers, and ask for lines meanwhile.
     pub joined: usize,
     /// Tiles, one below the other, up to which the right operand's panels are read in place: what is read often is packed,
     /// unless all of a panel stays in the first-level cache where it lies.
@@ -73,12 +73,12 @@ impl<T> Kernels<T> {
         self.table.len()
     }
 
-    /// Terms for which kernels ask for a line, where blocks have so many of them and tiles so many rows; none if they do not ask.
-    pub fn asking(&self, block: usize, rows: usize) -> Option<usize> {
+    /// Terms for which kernels ask for a line, where blocks have so many of them and tiles so many vectors; none if they do not
+    /// ask. Those for any pairs of narrow numbers join no blocks, and leave what they would ask for then.
+    pub fn asking(&self, block: usize, vectors: usize) -> Option<usize> {
         match block {
             _ if block > SILENT => Some(ASKING),
-            // Those for any pairs of narrow numbers do not sum several blocks at once, and ask for nothing.
-            _ if rows <= self.joined || self.slender.is_some() => Some(2 * SILENT),
+            _ if vectors <= self.joined => Some(2 * SILENT),
             _ => None,
         }
     }
@@ -115,7 +115,7 @@ macro_rules! choose {
                     slender: Some(Slender { terms: 64, few: 17, spread: 65 }),
                     floor: 4,
                     low: &[],
-                    joined: 4,
+                    joined: 8,
                     few: 33,
                     together: [240, 576 << 10],
                     table: zen4::$low,
@@ -128,7 +128,7 @@ macro_rules! choose {
                     lanes: 64 / $bytes,
                     floor: 4,
                     low: &[(8, 6)],
-                    joined: 6,
+                    joined: 12,
                     together: [240, 576 << 10],
                     table: avx512::$avx512,
                     ..portable
